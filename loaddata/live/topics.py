@@ -109,7 +109,7 @@ class LoadFollower(Generic[Report]):
             self.view.reopened()
             self._on_opened()
         now_s, wall_ms = self._clocks.mono_s(), self._clocks.wall_ms()
-        later_ms = max((record.timestamp_ms for record, _ in decoded), default=0)
+        later_ms = decoded[-1][0].timestamp_ms if decoded else 0
         for number, (record, report) in enumerate(decoded):
             in_backlog = number < batch.backlog
             fate = self.view.read(record, report, Arrival(now_s, later_ms, wall_ms if in_backlog else None))

@@ -138,7 +138,7 @@ def age_on_arrival(timestamp_ms: int, later_ms: int, wall_ms: int | None) -> flo
 
     Args:
         timestamp_ms: Log time of the record.
-        later_ms: Log time of a later record: it is older by the difference.
+        later_ms: Log time of a later record, in the order of the log: it is older by the difference.
         wall_ms: The reader's wall clock, for records that were in the topic before the reader started; None for those read
             live. With a wrong clock old reports seem too old, or new until the next one comes.
     """

@@ -19,6 +19,7 @@ from shedders.model.cluster import Bundle
 from shedders.model.cuts import algorithm_name, ends
 from shedders.model.strategy import StrategySettingsError, make
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Split, Started, Unknown
+from statechannel.engine.names import mistyped
 from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import even_bounds
 from statechannel.suggestions import shown
@@ -183,7 +184,7 @@ class SplitRequestHandler:
             return Rejected("bad-request", "`name` is a text, `unload_children` is true or false")
         if ask.args.get("decision") is not None and not self._settings().splitting:
             return Rejected("splitting-off", "extensions.balancer.splitting is false on the bundle's broker")
-        bundle = self._channel.locate(name)
+        bundle = mistyped(name) or self._channel.locate(name)
         if isinstance(bundle, NotFound):
             return await self._done_before(ask) or bundle
         positions = self._positions(bundle, ask.args)

@@ -150,7 +150,7 @@ def gather(connection: Connection) -> TopicContents:
     standing_at = _policies(connection)
     views = read_channel(connection, [log.observe])
     registry = read_registry(connection)
-    at_ms = _time_ms(registry, views, [*(loads or ()), *(tops or ())])
+    at_ms = registry.read_at_ms
     effective = None if standing_at is None else standing_at.at(at_ms)
     decision, choice = _decided(connection, settings, effective, remarks)
     own = balanced_by(settings, {} if effective is None else effective.settings)
@@ -241,11 +241,6 @@ def _brokers(registry: Registry) -> list[BrokerSeen]:
         )
         for name, member in sorted(registry.members.alive.items())
     ]
-
-
-def _time_ms(registry: Registry, views: LogViews, reports: Sequence[SideRecord]) -> int:
-    """Present time by Kafka's clock, no earlier than any record that was read."""
-    return max(registry.read_at_ms, *views.newest_ms, *(report.timestamp_ms for report in reports))
 
 
 def _text(value: object) -> str | None:

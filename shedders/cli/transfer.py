@@ -81,9 +81,10 @@ def unload(
     return BrokerRequest(
         RequestCommand.UNLOAD,
         args,
-        f"{name} unloaded",
+        "unloaded",
         None if force else lambda connection: _refused(connection, name, None),
         lambda connection: _effect(connection, name, None, if_generation),
+        subject=name,
     )
 
 
@@ -91,13 +92,14 @@ def _transfer(name: str, dest: str, reason: str | None, if_generation: int | Non
     args = {
         "name": name, "destination": dest, "reason": _reason(reason, force=force), "if_generation": if_generation,
     }  # fmt: skip
-    done = f"{name} transferred to {dest}"
+    done = f"transferred to {dest}"
     return BrokerRequest(
         RequestCommand.TRANSFER,
         args,
         done,
         None if force else lambda connection: _refused(connection, name, dest),
         lambda connection: _effect(connection, name, dest, if_generation),
+        subject=name,
     )
 
 

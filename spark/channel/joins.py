@@ -121,6 +121,7 @@ class JoinSettlement:
         # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
         now_ms = self._wall_ms()
         late = now_ms - begun_ms > self._lag_ms // 2
+        # The latest time of any record is right here, also one from the future: Kafka's cleaner used the clock that stamped it.
         newest_ms = max(now_ms, *(seen.newest_ms for seen in whole.values()))
         old = newest_old(log, whole, oldest_kept_ms=newest_ms - self._lag_ms)
         return {

@@ -350,8 +350,9 @@ def owner_then(
         audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[again.observe])
     at_ms = moment.time_ms
     if at_ms is None:
-        inside = takewhile(moment, export.partitions.get(number, ()))
-        at_ms = max((record.timestamp_ms for record in inside), default=0)
+        at_ms = 0
+        for record in takewhile(moment, export.partitions.get(number, ())):
+            at_ms = record.timestamp_ms
     return OwnerThen(
         key,
         number,

@@ -95,11 +95,11 @@ class VerdictRates:
 
     def __init__(self) -> None:
         self._seconds: dict[int, Counter[Verdict]] = {}
-        self.newest_ms = 0
+        self._last_ms: dict[int, int] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Apply one record; several partitions may be read one after the other."""
-        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
+        self._last_ms[record.partition] = record.timestamp_ms
         oldest = self.newest_ms // 1_000 - _LONGEST_S
         second = record.timestamp_ms // 1_000
         if second < oldest:
@@ -107,6 +107,11 @@ class VerdictRates:
         self._seconds.setdefault(second, Counter())[judgement.verdict] += 1
         if len(self._seconds) > 2 * _LONGEST_S:
             self._seconds = {at: counts for at, counts in self._seconds.items() if at >= oldest}
+
+    @property
+    def newest_ms(self) -> int:
+        """Log time of the newest record: of each partition the last, of these the latest; 0 without any."""
+        return max(self._last_ms.values(), default=0)
 
     def counts(self, window_min: int, now_ms: int) -> Counter[Verdict]:
         """Records of each verdict in the minutes before a moment of log time."""

@@ -86,7 +86,7 @@ class RegistryStory:
     Attributes:
         processes: Newest process of each broker id.
         doubled: Broker ids with two alternating processes, with the log time of the last alternation.
-        newest_ms: Log time of the newest heartbeat of any process; 0 without one.
+        newest_ms: Log time of the newest heartbeat of any process, the last one of the log; 0 without one.
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
         restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
@@ -259,13 +259,15 @@ class RegistryStory:
         """Detect lost processes; a complete silence of all does not count, as for a member that was cut off."""
         silent_ms = at_ms - self.newest_ms if self.newest_ms else 0
         self.heard_from_ms = self.heard_from_ms or at_ms
+        if silent_ms < 0:
+            self._turn_back(at_ms)
         if silent_ms > self._expiry_ms / 2:
             self.heard_from_ms = at_ms
             self._silence = RegistrySilence(
                 self.newest_ms, silent_ms, {process.incarnation for process in self.processes.values()}
             )
             self.incidents.append(self._silence.incident)
-        self.newest_ms = max(self.newest_ms, at_ms)
+        self.newest_ms = at_ms
         if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
             return
         self._looked_ms = at_ms
@@ -277,6 +279,17 @@ class RegistryStory:
                 process.leads_since_ms = None
                 message = f"{process.broker} was lost without a goodbye"
                 self.incidents.append(Incident(process.last_ms, IncidentKind.LOST, message, lost=process.broker))
+
+    def _turn_back(self, at_ms: int) -> None:
+        """Kafka's clock was set back: no time that is still to come counts, else no loss would be noticed until then."""
+        self.heard_from_ms, self._looked_ms = min(self.heard_from_ms, at_ms), min(self._looked_ms, at_ms)
+        self.led_ms = None if self.led_ms is None else min(self.led_ms, at_ms)
+        for process in self.processes.values():
+            process.last_ms = min(process.last_ms, at_ms)
+            if process.leads_since_ms is not None:
+                process.leads_since_ms = min(process.leads_since_ms, at_ms)
+        for broker, seen_ms in self.doubled.items():
+            self.doubled[broker] = min(seen_ms, at_ms)
 
     def _explain_silence(self, incarnation: str) -> None:
         """The first processes that are heard after a complete silence show what was away: Kafka or the brokers."""

@@ -9,7 +9,7 @@ from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.verdict_file import Observe, each_of
 from statechannel.errors import StateChannelError
-from statechannel.protocol.bundle import parse_key, partition_of, split_typed_topic, topic_hash
+from statechannel.protocol.bundle import parse_key, partition_of, split_topic, topic_hash
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
@@ -62,7 +62,7 @@ class LogViews:
         """
         parts = parse_key(name.encode())
         bundle = parts is not None and not parts.is_namespace
-        topic = split_typed_topic(name)
+        topic = split_topic(name)
         if not bundle and topic is None:
             raise NotInLogError(
                 f"`{name}` is not the name of a topic or bundle",

@@ -160,7 +160,7 @@ class WritersHeard:
 
     Attributes:
         since_ms: The heartbeats are complete from this log time on; 0: from the beginning; None: there is none.
-        newest_ms: Log time of the newest heartbeat.
+        newest_ms: Log time of the newest heartbeat: the last one of the log.
         read_ms: When the registry was read; 0: not known, and the newest heartbeat counts.
     """
 
@@ -172,13 +172,16 @@ class WritersHeard:
     _still: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
     _heard_ms: dict[tuple[str, str], TimesHeard] = field(default_factory=dict)
+    _last_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
         """Apply one valid heartbeat."""
         if self.since_ms is None:
             self.since_ms = 0 if record.offset == 0 else record.timestamp_ms
-        self.newest_ms = max(self.newest_ms, record.timestamp_ms)
+        if record.timestamp_ms < self.newest_ms:  # Kafka's clock was set back: no time that is still to come counts
+            self._last_ms = {name: min(last_ms, record.timestamp_ms) for name, last_ms in self._last_ms.items()}
+        self.newest_ms = record.timestamp_ms
         process = info["broker"], info["incarnation"]
         times = self._heard_ms.get(process)
         if times is None:
@@ -186,6 +189,7 @@ class WritersHeard:
             remember(self._heard_ms, process, times, _PROCESSES_MAX)
         self._note_standstill(process, times, info)
         times.note(record.timestamp_ms)
+        remember(self._last_ms, process, record.timestamp_ms, _PROCESSES_MAX)
         expiry_s = info.get("expiry_s")
         if isinstance(expiry_s, int | float) and 0 < expiry_s < _EXPIRY_MAX_S:
             remember(self._expiry_ms, process, round(expiry_s * 1_000), _PROCESSES_MAX)
@@ -225,7 +229,7 @@ class WritersHeard:
 
     def unheard_since(self, broker: str, at_ms: int) -> Unheard | None:
         """An owner that was not heard after a moment, and said no goodbye; None: it was, or did, or is not known."""
-        own = [(times.last_ms, process) for process, times in self._heard_ms.items() if process[0] == broker]
+        own = [(last_ms, process) for process, last_ms in self._last_ms.items() if process[0] == broker]
         last_ms, process = max(own, default=(0, ("", "")))
         if not own or last_ms > at_ms or self._left_ms.get(process) is not None:
             return None

@@ -107,7 +107,8 @@ NOT_FOUND: dict[str, str] = {
     "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists them.",
     "split-bundle": "`statechannel bundles --namespace {namespace}` lists its children.",
     "being-deleted": "`statechannel operation list` shows the deletion.",
-    "bad-name": "Use tenant/namespace/topic or tenant/namespace/0x..._0x..., as UTF-8.",
+    "bad-name": "Use tenant/namespace/topic or tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each, as UTF-8; "
+    "a topic whose name looks like bounds: persistent://tenant/namespace/topic.",
     "unknown-operation": "`statechannel operation list` shows the newest.",
 }
 _OF_ALL_ELSE = "`statechannel operation show {operation}` shows more."

@@ -7,7 +7,7 @@ leader or owner; only a claim whose broker is lost may be superseded. See design
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,6 +42,8 @@ _log = SafeLogger(__name__)
 
 _FORGOTTEN_AT_ONCE = 100
 _WRITTEN_AT_ONCE = 200
+_AHEAD_MS = 2_000
+"""So far the time of a request may be ahead of the registry's last: that is a second old, and of another Kafka broker."""
 _BY_THE_NAMED = frozenset({RequestCommand.SHUTDOWN, RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
 _IN_ORDER = frozenset({RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
 """The last one decides whether the broker stays: one whose claim was lost must not be executed after it."""
@@ -113,6 +115,7 @@ class CoordinatorOptions:
 class _Open:
     request: Request
     size_bytes: int
+    written_ms: int
     claimed_at: int = -1
     claimer: tuple[str, str] | None = None
     executing: bool = False
@@ -155,6 +158,7 @@ class RequestCoordinator:
         self._end_offset: int | None = None
         self._position = 0
         self._log_ms = 0
+        self._is_registry_heard = False
         self._now_s = 0.0
         self._written = 0
         self._reviewed_s = 0.0
@@ -181,8 +185,11 @@ class RequestCoordinator:
         self._position = max(self._position, event.position)
 
     def heard(self, timestamp_ms: int) -> None:
-        """Advance the log's clock by the time of a record; deadlines are measured by it."""
-        self._log_ms = max(self._log_ms, timestamp_ms)
+        """The log's clock, by which deadlines are measured: the time of the registry's last record; one comes each second.
+
+        Not the latest time of any: after a while with a clock ahead every request would look late, for as long as it was ahead.
+        """
+        self._log_ms, self._is_registry_heard = timestamp_ms, True
 
     def hear(self, identifier: str, on_reply: Callable[[Outcome], None]) -> None:
         """Call `on_reply` once, when the reply to a request is read; beyond the bound the oldest callback is dropped."""
@@ -191,11 +198,12 @@ class RequestCoordinator:
     def read(self, record: RecordRead) -> None:
         """Apply one record of the requests topic."""
         self._position = record.offset + 1
-        self.heard(record.timestamp_ms)
+        if not self._is_registry_heard:
+            self._log_ms = record.timestamp_ms
         item = request_record.decode(record.value, record.timestamp_ms)
         match item:
             case Request():
-                self._asked(item, len(record.value or b""))
+                self._asked(item, len(record.value or b""), record.timestamp_ms)
             case Progress(stage=ProgressStage.CLAIMED):
                 self._claimed(item, record.offset)
             case Reply():
@@ -206,7 +214,7 @@ class RequestCoordinator:
             case None if decode_acknowledgement(record.value, record.timestamp_ms) is None:
                 self.undecodable += 1
 
-    def _asked(self, request: Request, size_bytes: int) -> None:
+    def _asked(self, request: Request, size_bytes: int, written_ms: int) -> None:
         if request.id in self._open or request.id in self._ended:
             return
         if self._is_full(size_bytes):
@@ -214,7 +222,7 @@ class RequestCoordinator:
         if self._is_full(size_bytes):
             self._refuse(request)
             return
-        self._open[request.id] = _Open(request, size_bytes)
+        self._open[request.id] = _Open(request, size_bytes, written_ms)
         self._open_bytes += size_bytes
         self._touched[request.id] = None
 
@@ -300,6 +308,11 @@ class RequestCoordinator:
                 return
 
     def _review(self, entry: _Open, now_s: float) -> None:
+        ahead_ms = entry.written_ms - self._log_ms
+        if ahead_ms > _AHEAD_MS and self._around.acting:
+            # Written while Kafka's clock was ahead: it must not be executed hours after its caller has given up.
+            entry.written_ms -= ahead_ms
+            entry.request = replace(entry.request, deadline_ms=entry.request.deadline_ms - ahead_ms)
         if entry.request.deadline_ms + self._options.linger_ms < self._log_ms:
             # Answered or not (Kafka may refuse a reply for ever): no caller waits for it any more.
             self._end(entry.request.id)

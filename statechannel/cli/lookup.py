@@ -13,7 +13,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
 from statechannel.cli.kit.output import Output, print_facts, print_json
 from statechannel.cli.kit.registry import Registry, read_registry
-from statechannel.cli.kit.requests import RequestAnswer, ask, require_name, require_success
+from statechannel.cli.kit.requests import RequestAnswer, ask, require_name, require_place, require_success
 from statechannel.engine.commands import BoundTo, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_bundle, split_topic
@@ -48,7 +48,7 @@ def lookup(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner."""
-    require_name(name)
+    (require_place if read_only or as_of is not None else require_name)(name)  # the other one assigns the bundle
     if file is not None and as_of is None:
         raise CommandError(
             "--file requires --as-of", hint="A lookup of now asks the channel: omit --file.", code=ExitCode.USAGE

@@ -151,12 +151,16 @@ class PreStopResult:
 
 
 def _member(connection: Connection, name: str, *, defaulted: bool) -> Member:
-    """The process of a broker; its next heartbeat is awaited if it is not known at once."""
-    for listen in (False, True):
-        member = read_registry(connection, listen=listen).members.alive.get(name)
-        if member is not None:
-            return member
+    """The process of a broker; no time of a record proves that it has ended: its next heartbeat is awaited before."""
+    registry = read_registry(connection, awaited=name)
+    member = registry.members.alive.get(name)
+    if member is not None:
+        return member
     why = "; that is the name of this host" if defaulted else ""
+    if any(broker == name for broker, _ in registry.members.gone):
+        why += "; it left"
+    elif name in registry.members.lost or (registry.last_lost is not None and registry.last_lost.broker == name):
+        why += "; it was lost, and no heartbeat of it came while this command listened"
     raise not_found(
         f"broker {name} is not alive{why}: there is nothing to hand over",
         hint="--id names another one; `statechannel brokers` lists those that are alive.",

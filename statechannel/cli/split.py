@@ -81,17 +81,20 @@ def split(
         )
     if algorithm is not None:
         asked = {"algorithm": algorithm, "settings": _settings(own_flags)}
-        request = _of_owner(name, asked, reason, f"{name} split by {algorithm}", unload_children=unload_children)
+        request = _of_owner(name, asked, reason, f"split by {algorithm}", unload_children=unload_children)
         return replace(request, effect=lambda connection: _effect_of_algorithm(connection, name, algorithm))
     cuts = [_hash(text) for text in at or ()]
     _check_range(name, cuts, parts or 2)
-    done = f"{name} split into {len(cuts) + 1 if cuts else parts or 2} parts"
+    done = f"split into {len(cuts) + 1 if cuts else parts or 2} parts"
     where = {"at": cuts or None, "parts": None if cuts else parts or 2}
     request = (
         _of_owner(name, where, reason, done, unload_children=True)
         if unload_children
         else BrokerRequest(
-            RequestCommand.SPLIT, {"name": name, **where, "reason": reason, "if_generation": if_generation}, done
+            RequestCommand.SPLIT,
+            {"name": name, **where, "reason": reason, "if_generation": if_generation},
+            done,
+            subject=name,
         )
     )
     return replace(request, effect=lambda connection: _effect(connection, name, cuts, parts or 2, if_generation))
@@ -145,7 +148,8 @@ def _of_owner(
     """A split by the owner's balancer: it knows the topics of the bundle, and waits for the split."""
     every = {"name": name, "reason": reason, **asked, "unload_children": unload_children}
     args = balancer_args("split", Addressee.OWNER, every)
-    return BrokerRequest(RequestCommand.EXTENSION, args, f"{done}, children unloaded" if unload_children else done)
+    done = f"{done}, children unloaded" if unload_children else done
+    return BrokerRequest(RequestCommand.EXTENSION, args, done, subject=name)
 
 
 def _settings(flags: Sequence[str]) -> dict[str, Any]:

@@ -74,8 +74,8 @@ class ColdStart:
         self._waiting_since_s: float | None = None
         # When each partition that is not judged ceased to be: one that was left just now is waited for again.
         self._left_s: dict[int, float] = {}
-        # Log time of others' marks, by partition and writer, until we know whether those are members.
-        self._doubtful: dict[int, dict[str, int]] = {}
+        # Others' marks, by partition and writer, until we know whether those are members: log time, and when it was read.
+        self._doubtful: dict[int, dict[str, tuple[int, float]]] = {}
         self.is_candidate = False
         context.cold_starting, context.doubtful = self.running, self._doubtful
 
@@ -120,7 +120,7 @@ class ColdStart:
                 self._end(partition)
         elif not void:
             marks = self._doubtful.setdefault(partition, {})
-            remember(marks, mark.writer, event.timestamp_ms, context.config.remembered_max)
+            remember(marks, mark.writer, (event.timestamp_ms, context.now.mono_s), context.config.remembered_max)
             self._judge_marks()
             self._streams.check()
 
@@ -128,7 +128,8 @@ class ColdStart:
         """Start over where another member started cold; a mark whose writer the registry does not know is junk.
 
         A member that starts cold was registered for its whole wait before that, which lasts at least as long as this process's
-        own would: a registry that was read to there knows it.
+        own would: a registry that was read to there knows it. So does one that was read to its end since, whatever the clocks
+        of the two topics' brokers in Kafka say.
         """
         context = self._context
         waited_ms = min(context.config.cold_start_after_s, context.config.member_expiry_s) * 1000
@@ -137,8 +138,9 @@ class ColdStart:
             if known is not None:
                 self._joins.start_over(partition, f"process {known} took what it read for the truth (cold start)")
                 continue
-            for writer, timestamp_ms in list(marks.items()):
-                if self._presence.newest_ms >= timestamp_ms - waited_ms + _REGISTRY_SLACK_MS:
+            for writer, (timestamp_ms, read_at_s) in list(marks.items()):
+                read_to_wait = self._presence.last_ms >= timestamp_ms - waited_ms + _REGISTRY_SLACK_MS
+                if read_to_wait or self._presence.has_read_since(read_at_s):
                     del marks[writer]
             if not marks:
                 del self._doubtful[partition]

@@ -282,9 +282,9 @@ class Lookups:
         return Owned(key.name, owner, key.generation, urls), "", _FINAL
 
     def _no_broker(self) -> Wait:
-        newest_ms = self._presence.newest_ms
-        ago_s = max(0.0, (self._context.now.wall_ms - newest_ms) / 1_000)
-        heard = f"the last one was heard {ago_s:.0f} s ago" if newest_ms else "none was ever heard"
+        last_ms = self._presence.last_ms
+        ago_s = max(0.0, (self._context.now.wall_ms - last_ms) / 1_000)
+        heard = f"the last one was heard {ago_s:.0f} s ago" if last_ms else "none was ever heard"
         return Wait(f"no broker is alive: {heard}", _NO_BROKER_HINT, NO_BROKER)
 
     def _stale_age_s(self, namespace: str) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -89,7 +89,7 @@ class Member:
 
     Attributes:
         heard_at_s: Reader's monotonic clock at its newest heartbeat.
-        heard_at_ms: Log time of that heartbeat.
+        heard_at_ms: Log time of that heartbeat; no later than that of any heartbeat behind it in the log.
         first_offset: Offset of its first heartbeat read.
         steady: A heartbeat as decoded; newer ones differ by `seq`, `sent_at_ms` and `applied` only.
         heard_live: Heard while this reader listened, not only in what lay in the registry before.
@@ -233,6 +233,7 @@ class Membership:
         self._size_bytes = 0
         self._refused_at_s: float | None = None
         self._made_room_ms = 0
+        self._log_ms = 0
         self._seen: dict[str, None] = {}
         self._oldest_s = float("-inf")
         self._by_key: dict[bytes, tuple[HeartbeatForm, Member]] = {}
@@ -260,6 +261,7 @@ class Membership:
             form: Of the heartbeat; with it `heard_again` recognises the next ones.
         """
         broker, incarnation = info["broker"], info["incarnation"]
+        self._pass_time(timestamp_ms)
         remember(self._seen, incarnation, None, self._remembered_max)
         if (broker, incarnation) in self.gone:
             return None
@@ -308,6 +310,8 @@ class Membership:
         if key is None or value is None or (known := self._by_key.get(key)) is None or not known[0].repeats(value):
             return None
         member, size_bytes = known[1], len(value)
+        if timestamp_ms != self._log_ms:
+            self._pass_time(timestamp_ms)
         remember(self._seen, member.incarnation, None, self._remembered_max)
         member.heard_at_s = now_s
         member.heard_at_ms = timestamp_ms
@@ -319,6 +323,21 @@ class Membership:
             self._size_bytes += size_bytes - member.size_bytes
             member.size_bytes, member.repeated = size_bytes, value
         return member
+
+    def _pass_time(self, timestamp_ms: int) -> None:
+        """The time of the next heartbeat in the log; where it is before that of the last one, Kafka's clock was set back.
+
+        What comes last in the log is the newest: no time from the future outlasts the record behind it.
+        """
+        if timestamp_ms < self._log_ms:
+            self._made_room_ms = min(self._made_room_ms, timestamp_ms)
+            self._oldest_s = float("-inf")
+            for member in self.alive.values():
+                member.heard_at_ms = min(member.heard_at_ms, timestamp_ms)
+            for broker, lost in self.lost.items():
+                if lost.last_heard_ms > timestamp_ms:
+                    self.lost[broker] = lost._replace(last_heard_ms=timestamp_ms)
+        self._log_ms = timestamp_ms
 
     def _has_room(self, member: Member | None, timestamp_ms: int, size_bytes: int) -> bool:
         """Whether a process may be taken in, perhaps in the place of another one under its id."""
@@ -436,10 +455,14 @@ class Membership:
         remember(self.lost, lost.broker, lost, self._remembered_max)
         return lost
 
-    def settle_backlog(self, now_s: float, newest_ms: int) -> None:
-        """The registry was read to its end: ages come from the log's own times, not from when they were read."""
+    def settle_backlog(self, now_s: float, last_ms: int) -> None:
+        """The registry was read to its end: ages come from the log's own times, not from when they were read.
+
+        Args:
+            last_ms: Log time of its last record.
+        """
         for member in self.alive.values():
-            member.heard_at_s = now_s - max(0, newest_ms - member.heard_at_ms) / 1000
+            member.heard_at_s = now_s - max(0, last_ms - member.heard_at_ms) / 1000
         self._oldest_s = float("-inf")
 
     def hear_all(self, now_s: float) -> None:
@@ -447,14 +470,19 @@ class Membership:
         for member in self.alive.values():
             member.heard_at_s = now_s
 
-    def expire(self, now_s: float, *, keep: str) -> list[LostMember]:
-        """Members whose silence lasted longer than the expiry are lost; this process itself never is."""
-        if now_s - self._oldest_s <= self.expiry_s:
+    def expire(self, now_s: float, *, keep: str, silent: Collection[str] = ()) -> list[LostMember]:
+        """Members whose silence lasted longer than the expiry are lost; this process itself never is.
+
+        Args:
+            keep: Incarnation of this process.
+            silent: Brokers that are lost whenever they were last heard.
+        """
+        if not silent and now_s - self._oldest_s <= self.expiry_s:
             return []  # nobody is silent for that long: the next walk over all is due an expiry after the oldest heartbeat
         late = [
             member
             for member in self.alive.values()
-            if now_s - member.heard_at_s > self.expiry_s and member.incarnation != keep
+            if (now_s - member.heard_at_s > self.expiry_s or member.broker in silent) and member.incarnation != keep
         ]
         lost = [self._drop(member, member.heard_at_ms, now_s, live=member.heard_live) for member in late]
         self._oldest_s = min((member.heard_at_s for member in self.alive.values()), default=now_s)

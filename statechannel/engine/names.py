@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.engine.commands import NotFound
-from statechannel.protocol.bundle import parse_key, split_topic, topic_hash
+from statechannel.protocol.bundle import looks_like_bounds, parse_key, split_topic, topic_hash
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from statechannel.engine.context import Context
     from statechannel.protocol.keys import KeyState
+
+
+BUNDLE_HINT = (
+    "Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
+    "a topic of that name: persistent://tenant/namespace/topic."
+)
 
 
 class NameTarget(NamedTuple):
@@ -37,6 +43,13 @@ def place(name: str) -> NameTarget | NotFound:
             "Use tenant/namespace/topic or tenant/namespace/0x..._0x...",
         )
     return NameTarget(topic[0], topic_hash(topic[1]), None)
+
+
+def mistyped(name: str) -> NotFound | None:
+    """Why a name must not change anything: it looks like a bundle, and as a topic's it would mean another one; None: it may."""
+    if not looks_like_bounds(name):
+        return None
+    return NotFound("bad-name", f"`{name}` is not a bundle", BUNDLE_HINT)
 
 
 def locate(context: Context, name: str) -> KeyState | NotFound:

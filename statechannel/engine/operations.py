@@ -26,7 +26,7 @@ from statechannel.engine.commands import (
     Unload,
 )
 from statechannel.engine.deadlines import Deadlines
-from statechannel.engine.names import locate
+from statechannel.engine.names import locate, mistyped
 from statechannel.engine.operation_fold import ENDED, RUNNING, OperationFold
 from statechannel.engine.proposals import ProposalResult, ProposalStatus
 from statechannel.protocol.bundle import bounds_at, children_of, even_bounds, is_namespace, is_new_namespace
@@ -187,7 +187,7 @@ class Operations:
 
     def _move(self, token: int, command: Transfer | Unload | Split) -> None:
         context = self._context
-        key = locate(context, command.name)
+        key = mistyped(command.name) or locate(context, command.name)
         if isinstance(key, NotFound):
             context.complete(token, key)
             return

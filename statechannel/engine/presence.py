@@ -56,7 +56,7 @@ class Presence:
 
     Attributes:
         complete_as_of_s: The newest moment at which the whole registry was read, by the engine's clock; None before the first.
-        newest_ms: Largest log time of a registry record read; `last_ms` that of the last one.
+        last_ms: Log time of the last registry record read; not the largest of any, as Kafka's clock may have been wrong.
         clock_ahead_ms: How far Kafka's clock is ahead of the monotonic one, at most: by the newest own record that was read
             back, which the log had stamped after it was sent. None before the first.
     """
@@ -83,7 +83,6 @@ class Presence:
         self._position = 0
         self._read_to = 0
         self.complete_as_of_s: float | None = None
-        self.newest_ms = 0
         self.last_ms = 0
         self.clock_ahead_ms: float | None = None
         self._seq = 0
@@ -129,7 +128,7 @@ class Presence:
             self._context.listening_since_s = self._context.now.mono_s
             for member in self.members.alive.values():
                 self._positions.take(member.info)
-            self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
+            self.members.settle_backlog(self._context.now.mono_s, self.last_ms)
 
     def read_many(self, records: Sequence[RecordRead]) -> None:
         """Take in registry records that were delivered together; nearly all are heartbeats that repeat the one before."""
@@ -150,8 +149,6 @@ class Presence:
                 continue
             self._position = self._read_to = offset + 1
             self.last_ms = timestamp_ms
-            if timestamp_ms > self.newest_ms:
-                self.newest_ms = timestamp_ms
             if expected:
                 expected.discard(member.broker)
 
@@ -166,8 +163,6 @@ class Presence:
 
     def _take(self, record: RecordRead) -> None:
         self.last_ms = timestamp_ms = record.timestamp_ms
-        if timestamp_ms > self.newest_ms:
-            self.newest_ms = timestamp_ms
         context = self._context
         repeating = self.members.heard_again(
             context.now.mono_s, timestamp_ms, record.key, record.value, self._is_live(record)
@@ -295,7 +290,10 @@ class Presence:
             limit_ms = context.config.member_expiry_s * 1000
             for incarnation, last_ms in self._foreign_last_ms.items():
                 gone = (context.identity.broker, incarnation) in self.members.gone
-                if not gone and record.timestamp_ms - last_ms < limit_ms and not context.config.take_over:
+                # Log time of the other's later than ours: Kafka's clock was set back between. It says nothing of when that was;
+                # this process has waited an expiry for its predecessor, and a twin stops where `since` comes after its own.
+                near = 0 <= record.timestamp_ms - last_ms < limit_ms
+                if near and not gone and not context.config.take_over:
                     self._listener.stop(
                         "id-in-use",
                         f"broker id {context.identity.broker} was taken by another process at the same time "
@@ -459,6 +457,12 @@ class Presence:
             as_of_s = context.listening_since_s if as_of_s is None else as_of_s
             return 0.0 if as_of_s is None else context.now.mono_s - as_of_s
         return context.now.mono_s - self._heard_self_sent_s if context.announced else 0.0
+
+    def has_read_since(self, moment_s: float) -> bool:
+        """Whether all was read that the registry held at a moment of the engine's clock."""
+        if self._context.config.observes:
+            return self.complete_as_of_s is not None and self.complete_as_of_s >= moment_s
+        return self._own_first_read and self._heard_self_sent_s >= moment_s
 
     def predecessor_heard_ms(self, incarnation: str) -> int | None:
         """Log time at which another process under this broker id was last heard; None where none was."""

@@ -17,6 +17,7 @@ from statechannel.broker import outcomes
 from statechannel.broker.request_record import Addressee, Request, RequestCommand
 from statechannel.broker.request_writer import FORCED, NO_EXTENSION, balancer_args, may_be_asked_again
 from statechannel.engine.commands import Done, Outcome, Rejected
+from statechannel.engine.names import mistyped
 from statechannel.http_api.documents import BundleRow
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
@@ -359,6 +360,9 @@ class Actions:
 
     async def assign(self, call: ApiCall) -> ApiAnswer:
         name = call.body.name
+        refused = mistyped(name)
+        if refused is not None:
+            raise of_outcome(refused, name=name)
         if call.body.dry_run:
             outcome = await self._cluster.lookup(name)
             return ApiAnswer({"dry_run": True, "would": [], **outcomes.to_json(outcome)})
@@ -449,7 +453,7 @@ class Actions:
             action("POST", f"{bundle}/split", "split", "Split a bundle", self.split, SplitBody, (*of_bundle, "bad-split")),
             action(
                 "POST", "/v1/lookup", "assign", "Look up a topic or bundle, and assign it if it has no owner", self.assign,
-                LookupBody, (*shared, "unknown-namespace", "unknown-bundle"),
+                LookupBody, (*shared, "bad-name", "unknown-namespace", "unknown-bundle"),
             ),
             action(
                 "POST", "/v1/namespaces", "create-namespace", "Create a namespace", self.create_namespace, NamespaceBody,

@@ -28,6 +28,15 @@ _RANGE: Final = r"0x([0-9a-f]{8})_0x([0-9a-f]{8})"
 _NAMESPACE: Final = re.compile(rf"({_NAME})/({_NAME})", re.ASCII)
 _BUNDLE: Final = re.compile(rf"({_NAME}/{_NAME})/({_RANGE})", re.ASCII)
 _LIKE_BUNDLE: Final = re.compile(rf"{_NAME}/{_NAME}/0x[^/]*_0x[^/]*", re.ASCII)
+_SHORT_TOPIC: Final = re.compile(rf"{_NAME}/{_NAME}/(.{{1,64}})", re.ASCII)
+_DIGITS: Final = "[0-9a-foil]*"  # with the letters that are taken for digits
+_LIKE_BOUNDS: Final = re.compile(
+    rf"[\W_]*(?:{_DIGITS}[\W_]*0x{_DIGITS}(?:[\W_]*(?:0?x)?{_DIGITS})?"  # one bound at least begins as one should
+    r"|0x.*[\W_]0?x.*"
+    r"|(?:[0o]?x)?[0-9a-f]{6,10}[\W_]+(?:[0o]?x)?[0-9a-f]{6,10}"
+    r"|[0o]?x[0-9a-f]{6,10}|[0-9a-f]{8}|[0-9a-f]{16})[\W_]*",
+    re.ASCII,
+)
 _RANGE_ONLY: Final = re.compile(_RANGE, re.ASCII)
 _RANGES: Final = re.compile(r"(?:0x[0-9a-f]{8}_0x[0-9a-f]{8})*", re.ASCII)
 _RANGE_LENGTH: Final = len("0x00000000_0x00000000")
@@ -99,8 +108,17 @@ def is_bundle(text: str) -> bool:
 
 
 def is_mistyped_bundle(text: str) -> bool:
-    """Whether a name without a domain ends like a malformed range of a bundle: probably not meant as a topic."""
+    """Whether a name without a domain ends like a malformed range of a bundle: not meant as a topic."""
     return _LIKE_BUNDLE.fullmatch(text) is not None and not is_bundle(text)
+
+
+def looks_like_bounds(text: str) -> bool:
+    """Whether a name without a domain ends like hexadecimal bounds, however they are typed, but is not the key of a bundle.
+
+    Whatever changes something refuses it: as the name of a topic it would mean another bundle. It may be a topic's name.
+    """
+    topic = _SHORT_TOPIC.fullmatch(text)
+    return topic is not None and not is_bundle(text) and _LIKE_BOUNDS.fullmatch(topic.group(1).lower()) is not None
 
 
 def split_topic(topic: str) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import dropwhile
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,9 @@ import orjson
 import pytest
 
 from statechannel.audit.registry_story import RegistryStory
+from statechannel.cli import pre_stop
 from statechannel.cli.kit import registry, requests
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.status import command
 from statechannel.cli.status.figures import StatusInputs
 from statechannel.engine.membership import MEMBER_FORMAT
@@ -37,6 +40,7 @@ class Kafka:
         self.log: list[RecordRead] = []
         self.opened = self.delivered = 0
         self.followed_s = 0.0
+        self.clock_is_right = True
 
     def now_ms(self) -> int:
         return int((time.time() - self.behind_s) * 1_000)
@@ -44,8 +48,15 @@ class Kafka:
     def write(self, broker: str, ago_s: float, **more: object) -> None:
         heartbeat = {"format": MEMBER_FORMAT, "kind": "member", "broker": broker, "incarnation": f"{broker}-1"}
         value = orjson.dumps({**heartbeat, "seq": 1, "since": 0, "listeners": {}, "leaving": False, **more})
-        at_ms = self.now_ms() - int(ago_s * 1_000)
+        self.append(broker, value, self.now_ms() - int(ago_s * 1_000))
+
+    def append(self, broker: str, value: bytes, at_ms: int) -> None:
         self.log.append(RecordRead(Topic.REGISTRY, 0, len(self.log), at_ms, broker.encode(), value))
+
+    def in_order(self) -> None:
+        """What was written broker by broker becomes a log, in which times ascend."""
+        in_order = sorted(self.log, key=lambda record: record.timestamp_ms)
+        self.log = [record._replace(offset=offset) for offset, record in enumerate(in_order)]
 
     def write_minutes(self, broker: str, until_ago_s: float = 0.5) -> None:
         for back in range(120, -1, -1):
@@ -55,7 +66,10 @@ class Kafka:
         return SimpleNamespace(start=start, from_ms=from_time_ms, end=len(self.log))
 
     def records(self, span: Any) -> list[RecordRead]:
-        read = [r for r in self.log[span.start : span.end] if span.from_ms is None or r.timestamp_ms >= span.from_ms]
+        """As Kafka: from the first record with such a time on, whatever the times behind it are."""
+        read = self.log[span.start : span.end]
+        if span.from_ms is not None:
+            read = list(dropwhile(lambda record: record.timestamp_ms < span.from_ms, read))
         self.delivered += len(read)
         return read
 
@@ -85,6 +99,8 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kafka], Kafka]:
         @contextmanager
         def open_tail(*_: object) -> Iterator[Kafka]:
             kafka.opened += 1
+            if kafka.clock_is_right:
+                kafka.in_order()
             yield kafka
 
         monkeypatch.setattr(registry, "open_tail", open_tail)
@@ -147,12 +163,130 @@ def test_a_lost_broker_is_shown_until_it_is_back(
     assert (set(seen.members.lost), set(seen.members.alive)) == (lost, {"b1", "b4"})
 
 
+HOUR_S = 3_600.0
+
+
+def wrong_clock(behind_s: float, *beating: str) -> Kafka:
+    """A log in the order in which it was written, whatever its times are."""
+    kafka = Kafka(behind_s, *beating)
+    kafka.clock_is_right = False
+    return kafka
+
+
+def jump(kafka: Kafka, by_s: float, *brokers: str, right_ago_s: float = 8.0) -> None:
+    """All brokers beat for a minute, then for 14 s with Kafka's clock `by_s` ahead."""
+    for ago_s in range(60, 0, -1):
+        if right_ago_s < ago_s <= right_ago_s + 14:
+            for broker in brokers:
+                kafka.write(broker, ago_s - by_s)
+        elif ago_s > right_ago_s:
+            for broker in brokers:
+                kafka.write(broker, ago_s)
+
+
+@pytest.mark.parametrize("by_s", [2 * HOUR_S, -2 * HOUR_S])
+def test_a_jump_of_kafkas_clock_makes_nobody_dead_for_as_long_as_it_was(
+    use: Callable[[Kafka], Kafka], by_s: float
+) -> None:
+    kafka = use(wrong_clock(0, "b1", "b2"))
+    jump(kafka, by_s, "b1", "b2")
+    for ago_s in (8, 7, 6, 5, 4, 3, 2, 1):
+        for broker in ("b1", "b2"):
+            kafka.write(broker, ago_s - 0.5)
+    seen = registry.read_registry(CONNECTION)
+    assert set(seen.members.alive) == {"b1", "b2"}
+    assert all(0 <= seen.read_at_ms - member.heard_at_ms < 3_000 for member in seen.members.alive.values())
+    assert requests._absence(CONNECTION, listen=True) == ""
+    assert kafka.followed_s == 0, "the order of the log says it: nobody has to listen"
+
+
+@pytest.mark.parametrize("by_s", [2 * HOUR_S, -2 * HOUR_S])
+def test_who_died_while_the_clock_was_wrong_is_lost_and_the_others_are_not(
+    use: Callable[[Kafka], Kafka], by_s: float
+) -> None:
+    kafka = use(wrong_clock(0, "b1"))
+    jump(kafka, by_s, "b1", "b2")
+    for ago_s in (8, 7, 6, 5, 4, 3, 2, 1):
+        kafka.write("b1", ago_s - 0.5)
+    assert set(registry.read_registry(CONNECTION).members.alive) == {"b1"}
+
+
+@pytest.mark.parametrize("by_s", [2 * HOUR_S, -2 * HOUR_S])
+def test_while_the_clock_is_being_set_all_who_beat_are_alive(use: Callable[[Kafka], Kafka], by_s: float) -> None:
+    """The first heartbeat by the new time is in the log, and those of the others are not yet."""
+    kafka = use(wrong_clock(-by_s, "b1", "b2"))
+    for ago_s in (3, 2, 1):
+        for broker in ("b1", "b2", "b3"):
+            kafka.write(broker, ago_s + by_s)
+    kafka.write("b1", 0.1)
+    seen = registry.read_registry(CONNECTION)
+    assert set(seen.members.alive) == {"b1", "b2"}
+    assert kafka.followed_s < EXPIRY_S
+
+
+def test_records_from_the_future_are_named_as_long_as_their_times_are_to_come(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(wrong_clock(0, "b1"))
+    jump(kafka, 2 * HOUR_S, "b1")
+    kafka.write("b1", 0.5)
+    future = registry.read_registry(CONNECTION).future
+    assert future is not None
+    assert abs(future.to_ms - future.from_ms - 2 * HOUR_S * 1_000) < 20_000
+    assert future.last_offset == len(kafka.log) - 2
+    assert "from the future" in future.sentence
+
+    kafka = use(wrong_clock(0, "b1"))
+    jump(kafka, 20.0, "b1", right_ago_s=40)
+    kafka.write("b1", 0.5)
+    assert registry.read_registry(CONNECTION).future is None, "time has come to it"
+
+
+def test_where_the_last_record_is_from_the_future_listening_shows_who_lives(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(wrong_clock(0, "b1"))
+    for broker in ("b1", "b2"):
+        kafka.write(broker, -2 * HOUR_S)
+    assert set(registry.read_registry(CONNECTION).members.alive) == {"b1"}
+    kafka = use(wrong_clock(0))
+    kafka.write("b1", -2 * HOUR_S)
+    seen = registry.read_registry(CONNECTION)
+    assert (set(seen.members.alive), seen.future is not None) == (set(), True)
+
+
+class TestPreStop:
+    """No time of a record proves that a broker has ended."""
+
+    def test_a_broker_whose_time_is_old_is_awaited(self, use: Callable[[Kafka], Kafka]) -> None:
+        kafka = use(wrong_clock(0, "b1", "b2"))
+        kafka.write("b2", 30)
+        kafka.write_minutes("b1")
+        kafka.in_order()
+        assert pre_stop._member(CONNECTION, "b2", defaulted=False).broker == "b2"
+
+    def test_one_that_left_and_one_that_never_was_are_not(self, use: Callable[[Kafka], Kafka]) -> None:
+        kafka = use(Kafka(0, "b1", "b2"))
+        kafka.write_minutes("b1")
+        kafka.write("b2", 40)
+        kafka.write("b2", 30, leaving=True)
+        for name in ("b2", "b3"):
+            with pytest.raises(CommandError, match="not alive"):
+                pre_stop._member(CONNECTION, name, defaulted=False)
+        assert kafka.followed_s == 0
+
+    def test_one_that_stays_silent_is_not_alive(self, use: Callable[[Kafka], Kafka]) -> None:
+        kafka = use(Kafka(0, "b1"))
+        kafka.write("b2", 30)
+        kafka.write_minutes("b1")
+        with pytest.raises(CommandError, match="not alive"):
+            pre_stop._member(CONNECTION, "b2", defaulted=False)
+        assert kafka.followed_s >= 1.9 * INTERVAL_S
+
+
 def status_of(connection: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None] = lambda: None) -> Any:
     """The members that `status` shows; `meanwhile` happens while it reads the channel."""
     monkeypatch.setattr(registry, "describe_topic", lambda *_: None)
     monkeypatch.setattr(command, "read_channel", lambda *_: meanwhile())
     monkeypatch.setattr(command, "remarks", lambda *_: None)
     monkeypatch.setattr(command, "requests_of_last_hour", lambda _, forged: command.RequestIncidents())
+    monkeypatch.setattr(command, "topic_state", lambda *_: {})
     monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"members": seen.members})
     monkeypatch.setattr(command, "with_health", lambda fields, _: fields)
     return command.read_once(connection, StatusInputs(RegistryStory(EXPIRY_S)), 8)["members"]

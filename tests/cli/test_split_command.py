@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from statechannel.broker.request_record import ExtensionAsk, Request, RequestCommand, command_of, decode, encode
 from statechannel.cli.kit import requests
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.requests import RequestAnswer
 from statechannel.cli.split import split_app
 from statechannel.engine.commands import Done
@@ -85,3 +86,22 @@ def test_what_is_asked_can_be_executed(asked: list[Any]) -> None:
     command = command_of(read, 5)
     assert isinstance(command, ExtensionAsk)
     assert (command.extension, command.ask, command.args["reason"]) == ("balancer", "split", "too hot")
+
+
+def test_the_reply_names_the_bundle_that_was_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = RequestAnswer(OPERATION, Done(OPERATION, "split", {"bundle": BUNDLE}), "b1")
+    monkeypatch.setattr(requests, "ask", lambda *_, **__: done)
+    for name, named in ((BUNDLE, BUNDLE), ("t/n/orders", f"{BUNDLE}, the bundle of t/n/orders,")):
+        result = CliRunner().invoke(split_app, [name, "-b", "127.0.0.1:9"], catch_exceptions=False)
+        assert result.output.startswith(f"{named} split into 2 parts (")
+
+
+@pytest.mark.parametrize(
+    "local", ["0x00000000", "0X00000000_0X80000000", "0x0000000_0x80000000", "0x00000000-0x80000000"]
+)
+def test_a_name_that_looks_like_bounds_is_refused_before_anything_is_asked(asked: list[Any], local: str) -> None:
+    result = CliRunner().invoke(split_app, [f"t/n/{local}", "-b", "127.0.0.1:9"])
+    assert isinstance(result.exception, CommandError)
+    assert "persistent://tenant/namespace/topic" in result.exception.hint
+    assert asked == []
+    assert CliRunner().invoke(split_app, [f"persistent://t/n/{local}", "-b", "127.0.0.1:9"]).exit_code == 0

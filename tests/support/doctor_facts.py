@@ -75,6 +75,7 @@ def registry(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0) -> dict[s
         RecordRead(Topic.REGISTRY, 0, offset, NOW_MS - round(ago_s * 1_000), b"k", json.dumps(info).encode())
         for offset, (ago_s, info) in enumerate(sorted(beats, key=lambda beat: -beat[0]))
     )
+    fold.listened()
     return {"registry": fold.registry(), "story": story}
 
 

@@ -40,10 +40,11 @@ from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_a
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
+from statechannel.cli.kit.requests import require_name
 from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
-from statechannel.protocol.bundle import split_typed_topic
+from statechannel.protocol.bundle import split_topic
 
 policy_app = typer.Typer(
     add_completion=False,
@@ -303,8 +304,9 @@ def _with_bundle(connect: Connect, kind: PolicyKind, words: Sequence[str]) -> li
     """The words with a topic's bundle in place of the topic, where the kind is about bundles."""
     name, rule = (words[0] if words else ""), RULES[kind]
     of_bundles = kind in (PolicyKind.PIN, PolicyKind.QUOTA)
-    if not of_bundles or rule.is_name(name) or split_typed_topic(name) is None:
+    if not of_bundles or rule.is_name(name) or split_topic(name) is None:
         return list(words)
+    require_name(name)
     value_from(kind, words[1:])  # refused before Kafka is asked
     return [bundle_of(connect(), name), *words[1:]]
 

@@ -72,7 +72,10 @@ class StateBook:
 
     def take(self, timestamp_ms: int, value: bytes | None) -> None:
         """Fold a record, in log order; invalid ones are counted."""
-        self.newest_ms = max(self.newest_ms, timestamp_ms)
+        if self.holder is not None and self.holder.seen_at_ms > timestamp_ms:
+            # Kafka's clock was set back: else a holder that is gone would seem alive until its last time comes.
+            self.holder.seen_at_ms = timestamp_ms
+        self.newest_ms = timestamp_ms
         try:
             record = orjson.loads(value or b"")
             _TAKERS[record["v"], record["kind"]](self, timestamp_ms, record)

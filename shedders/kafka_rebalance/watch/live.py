@@ -49,12 +49,11 @@ def present_ms(place: ExecutionPlace, book: WatchBook | None) -> tuple[int, str]
     Returns:
         The time; and why it is by the clock of this machine instead, for people.
     """
-    newest_ms = 0 if book is None else book.newest_ms
     try:
         with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-            return max(newest_ms, read_time_ms(admin, timeout_s=place.timeout_s)), ""
+            return read_time_ms(admin, timeout_s=place.timeout_s), ""
     except KafkaAdapterError as error:
-        return max(newest_ms, now_ms()), str(error)
+        return max(0 if book is None else book.newest_ms, now_ms()), str(error)
 
 
 class LiveCluster:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
@@ -103,7 +103,10 @@ class WatchBook:
 
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> None:
         """Fold a record, in log order; invalid ones are counted."""
-        self.newest_ms = max(self.newest_ms, timestamp_ms)
+        if self.holder is not None and self.holder.seen_at_ms > timestamp_ms:
+            # Kafka's clock was set back: else a holder that is gone would seem alive until its last time comes.
+            self.holder = replace(self.holder, seen_at_ms=timestamp_ms)
+        self.newest_ms = timestamp_ms
         try:
             record = orjson.loads(value or b"")
             version = record["v"]

@@ -114,7 +114,15 @@ def _disk(kafka: EmbeddedFacts) -> Iterator[DoctorFinding]:
 
 
 def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """This machine's clock compared with Kafka's."""
+    """This machine's clock compared with Kafka's, and Kafka's with itself."""
+    if facts.registry is not None and facts.registry.future is not None:
+        yield DoctorFinding(
+            Severity.WARNING,
+            facts.registry.future.sentence,
+            "Brokers use the order of the log and their own clocks. Overrides with an end were out of force meanwhile, and "
+            "requests then may have had no answer.",
+            "Synchronize the clocks of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
+        )
     ahead_ms = facts.clock.ahead_ms
     if ahead_ms is None:
         newest_ms = facts.clock.newest_ahead_ms

@@ -350,14 +350,19 @@ def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock
     ends_s = time.monotonic() + at_most_s
     heard: list[int] = []
     quiet = False
+
+    def is_enough() -> bool:
+        return (len(heard) >= _HEARTBEATS and not fold.unsure) or time.monotonic() > ends_s
+
     with waiting("listening for heartbeats", at_most_s) as tick:
-        for batch in tail.follow(start, stop=lambda: len(heard) >= _HEARTBEATS or time.monotonic() > ends_s):
+        for batch in tail.follow(start, stop=is_enough):
             tick("")
-            fold.take(batch)
+            fold.take(batch, live=True)
             if batch and quiet:  # what had come before it was waited for says nothing about now
                 clock.heard(batch[-1].timestamp_ms)
                 heard.append(batch[-1].offset)
             quiet = quiet or not batch
+    fold.listened()
 
 
 def _read_log(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:

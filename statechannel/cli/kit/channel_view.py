@@ -143,7 +143,8 @@ class FollowedPartition:
             yield from self._judge(record)
             if replica.phase is Phase.START_OVER:
                 return
-        # Records must not look younger than they are: where this machine's clock is slow, the log's own newest time counts.
+        # Records must not look younger than they are: where this machine's clock is slow, the log's own newest time counts, also
+        # one from the future, as Kafka's cleaner used the clock that stamped it.
         replica.learn_clock(max(time.time() * 1_000, newest_ms) - time.monotonic() * 1_000)
         replica.reached(time.monotonic(), span.end)
         self._batches = self.tail.follow(span.end)

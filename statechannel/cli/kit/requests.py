@@ -26,8 +26,9 @@ from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set
 from statechannel.cli.kit.output import Output, duration, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
+from statechannel.engine.names import mistyped
 from statechannel.errors import ExitCode
-from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
+from statechannel.protocol.bundle import is_bundle, split_topic
 from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:  # lookups need no audit
@@ -263,7 +264,8 @@ class BrokerRequest:
     """The request of a command.
 
     Attributes:
-        done: Message printed when the request succeeded.
+        done: Message printed when the request succeeded; of a request with a subject the words behind that.
+        subject: The bundle or topic of a request about a bundle; the message names the bundle that was acted on.
         refused: Checked first: the answer if something prevents the request, None if nothing does.
         effect: What the request would do, as far as the log shows it; None where it needs no confirmation.
         final: Nothing undoes it.
@@ -281,6 +283,15 @@ class BrokerRequest:
     results: Mapping[str, str] = field(default_factory=dict)
     hints: Mapping[str, str] = field(default_factory=dict)
     broker_within_s: float = 0.0
+    subject: str = ""
+
+    def sentence(self, bundle: object = None) -> str:
+        """The message of success, about the bundle that a broker acted on."""
+        if not self.subject:
+            return self.done
+        if not isinstance(bundle, str) or bundle == self.subject:
+            return f"{self.subject} {self.done}"
+        return f"{bundle}, the bundle of {self.subject}, {self.done}"
 
 
 def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
@@ -319,7 +330,7 @@ def _effect_of(request: BrokerRequest, connect: Connect) -> Effect:
     prevented = None if request.effect is None else _prevented(request, connect(), wait=True)
     if prevented is not None:
         require_success(prevented)
-    return Effect([request.done]) if request.effect is None else request.effect(connect())
+    return Effect([request.sentence()]) if request.effect is None else request.effect(connect())
 
 
 def _run(request: BrokerRequest, connect: Connect, timeout: float | None, output: Output, *, wait: bool) -> None:
@@ -375,9 +386,8 @@ def _finish(answer: RequestAnswer, output: Output, request: BrokerRequest) -> No
     if answer.outcome is None:
         say(f"request written; `statechannel operation show {answer.operation}` shows its progress")
         return
-    done = (
-        request.results.get(answer.outcome.result, request.done) if isinstance(answer.outcome, Done) else request.done
-    )
+    ended = answer.outcome if isinstance(answer.outcome, Done) else Done("", "")
+    done = request.results.get(ended.result) or request.sentence(ended.facts.get("bundle"))
     stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)
 
 
@@ -418,18 +428,15 @@ def extension_requests(connection: Connection, extension: str, ask: str) -> Iter
     """Requests of one kind to an extension, the oldest first."""
     asked: dict[str, tuple[Request, int]] = {}
     replies: dict[str, tuple[Reply, int]] = {}
-    newest_ms = 0
     for record, item in read_requests(connection):
-        newest_ms = max(newest_ms, record.timestamp_ms)
         if isinstance(item, Request):
             if item.args.get("extension") == extension and item.args.get("ask") == ask:
                 asked.setdefault(item.id, (item, record.offset))
         elif isinstance(item, Reply):
             replies.setdefault(item.id, (item, record.timestamp_ms))
-    at_ms = max(newest_ms, now_ms())
     for identifier, (request, offset) in asked.items():
         reply, replied_ms = replies.get(identifier, (None, None))
-        is_open = reply is None and at_ms < request.deadline_ms
+        is_open = reply is None and now_ms() < request.deadline_ms
         yield LoggedRequest(request, offset, reply, open=is_open, replied_ms=replied_ms)
 
 
@@ -500,6 +507,10 @@ def _apply(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
     row["status"] = _status_of(outcome)
     row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
     row["message"] = message_of(outcome)
+    facts = outcome.get("facts")
+    bundle = outcome.get("bundle") or (facts.get("bundle") if isinstance(facts, Mapping) else None)
+    if isinstance(bundle, str) and bundle:
+        row["name"] = bundle  # of a topic that was named, what was acted on
 
 
 def _status_of(outcome: Mapping[str, Any]) -> str:
@@ -539,18 +550,23 @@ def require_generation(key: KeyState, wanted: int | None) -> None:
 
 
 def require_name(name: str) -> None:
-    """Refuse a name that is neither a topic nor a bundle, before any request.
+    """Refuse a name that is neither a topic nor a bundle, or looks like a bundle and is none, before any request.
+
+    Raises:
+        CommandError: The name must not be used to change anything.
+    """
+    refused = mistyped(name)
+    if refused is not None:
+        raise CommandError(refused.message, hint=refused.hint, code=ExitCode.USAGE)
+    require_place(name)
+
+
+def require_place(name: str) -> None:
+    """Refuse a name that is neither a topic nor a bundle.
 
     Raises:
         CommandError: The name is neither.
     """
-    if is_mistyped_bundle(name):
-        raise CommandError(
-            f"`{name}` is not a bundle",
-            hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
-            "a topic of that name: persistent://tenant/namespace/topic.",
-            code=ExitCode.USAGE,
-        )
     if not is_bundle(name) and split_topic(name) is None:
         raise CommandError(
             f"`{name}` has no namespace, so it is neither a topic nor a bundle",

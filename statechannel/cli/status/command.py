@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -244,6 +245,7 @@ class StatusFollower:
         self._fold = RegistryFold(
             membership.expiry_s, observe=inputs.story.observe, clock=self._seen_ms, lost_shown_s=membership.lost_shown_s
         )
+        self._listens_s = 2 * membership.interval_s
         self._remarks = Remarks()
         self._requests = RequestIncidents()
         self._topics: dict[str, Any] = {"partition_counts": {}, "heads_lost": {}, "differences": []}
@@ -261,6 +263,7 @@ class StatusFollower:
             with notify_if_slow(connection):
                 span = self._registry.span()
             self._registry_end = span.end
+            self._began_s = time.monotonic()
             self._heartbeats = self._registry.follow(span.start)
             stack.callback(_close, self._heartbeats)
             self._pool = ThreadPoolExecutor(len(self._parts) + 2, thread_name_prefix="follower")
@@ -299,6 +302,9 @@ class StatusFollower:
             self._registry_end = 0
         elif not records:
             self._registry_end = 0  # a quiet moment: its end was reached, whatever retention took away meanwhile
+            if time.monotonic() - self._began_s > self._listens_s:
+                self._fold.listened()
+                self._listens_s = math.inf
 
     def _take(self, part: FollowedPartition, records: list[RecordRead]) -> None:
         judged = part.read(records) if part.following else part.open()

@@ -138,7 +138,7 @@ def figures(
             | {"ago_ms": max(0, at_ms - item.at_ms)}
             for item in inputs.incidents.deletions
         ],
-        "remarks": list(notes.cluster),
+        "remarks": [*([] if registry.future is None else [registry.future.sentence]), *notes.cluster],
         "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
         "incidents_older": max(0, len(every) - incidents),

@@ -257,3 +257,16 @@ def test_a_check_that_several_share_looks_at_a_record_once() -> None:
             if check.sign(record, judgement) is not None:
                 found.append(record.offset)
     assert found == [second, second]
+
+
+def test_a_heartbeat_from_the_future_makes_no_owner_silent_and_no_writer_unknown() -> None:
+    """Kafka's clock was two hours ahead while b3 ended; the heartbeats behind it have the right times."""
+    writers = WritersHeard()
+    for offset, (broker, at_ms) in enumerate(
+        [("b1", 1_000), ("b3", 7_201_000), ("b1", 2_000), ("b2", 2_000), ("b1", 9_000)]
+    ):
+        info = {"broker": broker, "incarnation": f"{broker}-1", "seq": offset + 1, "since": 0, "expiry_s": 6.0}
+        writers.observe(RecordRead(Topic.REGISTRY, 0, offset, at_ms, broker.encode(), b""), info)
+    late = {item.broker: item.silent_ms for item in writers.unheard_now(["b1", "b2", "b3"])}
+    assert late == {"b2": 7_000, "b3": 7_000}
+    assert not writers.never_registered(("b9", "b9-1"), 60_000), "the registry was not read that far"

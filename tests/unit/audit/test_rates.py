@@ -76,3 +76,12 @@ def test_of_many_times_the_young_ones_stay_exact_and_the_old_ones_near(records: 
         result = times.of(0, offset)
         assert result is not None
         assert 0 <= offset * 10 - result <= 10 * 4 * records / 1_000
+
+
+def test_a_record_from_the_future_ends_no_count_of_the_records_behind_it() -> None:
+    at = 100 * MINUTE
+    rows = [(at, Verdict.ACCEPTED), (at + 120 * MINUTE, Verdict.ACCEPTED), (at + 1_000, Verdict.ACCEPTED)]
+    rates = rates_of(*rows)
+    assert rates.newest_ms == at + 1_000
+    rates.observe(record(at + 2_000), Judgement(Verdict.ACCEPTED))
+    assert rates.per_minute(rates.newest_ms)["5m"]["accepted"] >= 3 / 5

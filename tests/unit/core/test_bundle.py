@@ -79,6 +79,33 @@ def test_a_name_that_somebody_typed(typed: str, expected: tuple[str, str] | None
     assert bundle.split_typed_topic(typed) == expected
 
 
+MISTYPED = """
+0x0_0x1 0x00000000_0xFFFFFFFF 0X70000000_0X80000000 0x7000000_0x80000000 0x70000000_0x800000000 0x70000000 0X70000000
+70000000 7FFFFFFF 0x70000000_ _0x80000000 0x_0x80000000 0x70000000_0x 0x70000000_80000000 70000000_0x80000000
+70000000_80000000 0x70000000-0x80000000 0x70000000:0x80000000 0x70000000..0x80000000 0x70000000/0x80000000
+0x70000000,0x80000000 0x70000000__0x80000000 0x700000000x80000000 7000000080000000 x70000000_x80000000 x70000000
+0x7000000o_0x8000000O Ox70000000_Ox80000000 0x7000000g_0x80000000 [0x70000000_0x80000000] 0x70000000_0x80000000/ 0x
+0x70000000\u20130x80000000 0x7
+"""
+TOPICS_ALL_THE_SAME = """
+topic x ox box fax 0 7 10 orders-0x topic-0x70000000 deadbeef-topic 0xygen decade face cafe-babe added 2024-01-01 12345
+550e8400-e29b-41d4-a716-446655440000 persistent foil my_0x_topic partition-0
+"""
+
+
+@pytest.mark.parametrize("local", MISTYPED.encode().decode("unicode-escape").split())
+def test_a_short_name_that_looks_like_bounds_is_no_topic_for_somebody_who_changes_something(local: str) -> None:
+    assert bundle.looks_like_bounds(f"t/ns/{local}")
+    for domain in ("persistent", "non-persistent"):
+        assert not bundle.looks_like_bounds(f"{domain}://t/ns/{local}"), "with its domain it is the name of a topic"
+        assert bundle.split_topic(f"{domain}://t/ns/{local}") is not None
+
+
+@pytest.mark.parametrize("local", [*TOPICS_ALL_THE_SAME.split(), "0x00000000_0xffffffff", "0" * 100_000])
+def test_bundles_and_other_topics_do_not(local: str) -> None:
+    assert not bundle.looks_like_bounds(f"t/ns/{local}")
+
+
 def test_halves_of_upstreams_bundle() -> None:
     assert bundle.even_bounds(2, 0xC0000000, FULL) == [0xC0000000, 0xDFFFFFFF, FULL]
 

@@ -66,7 +66,8 @@ class Bench:
         self.registered: set[str] = set()
         self.own = SimpleNamespace(caught_up=False, incarnation="a-1")
         self.members = SimpleNamespace(alive={"a": self.own}, knows=self.registered.__contains__)
-        self.presence = SimpleNamespace(newest_ms=0)
+        self.read_since_s = 0.0
+        self.presence = SimpleNamespace(last_ms=0, has_read_since=lambda moment_s: self.read_since_s >= moment_s)
         self.is_elected = True
         self.cold_starting: Collection[int] = ()
         self.doubtful: Collection[int] = ()
@@ -518,15 +519,25 @@ def test_a_mark_is_junk_once_the_registry_is_read_to_its_wait_and_tells_of_nobod
     """Log times of two topics may be two seconds apart; a member was registered for its whole wait before its mark."""
     bench = Bench(**bounds)
     all_caught_up(bench)
-    bench.presence.newest_ms = 50_000 - 6_000 + 2_000 - 1
+    bench.presence.last_ms = 50_000 - 6_000 + 2_000 - 1
     assert bench.read("stranger", ms=50_000) == ["streams"]
     assert bench.in_doubt
     assert not bench.settled(0)
     assert bench.settled(1)
     assert bench.tick() == []
-    bench.presence.newest_ms += 1
+    bench.presence.last_ms += 1
     assert bench.tick() == [("joined", 0), ("caught-up changed", False, False)]
     assert not bench.in_doubt
+
+
+def test_a_mark_is_junk_once_the_registry_is_read_to_its_end_though_its_clock_is_behind() -> None:
+    bench = judging()
+    assert bench.read("stranger", ms=50_000) == ["streams"]
+    bench.presence.last_ms = 50_000 - 7_200_000
+    bench.read_since_s = bench.now.mono_s - 0.1
+    assert bench.tick() == []
+    bench.read_since_s = bench.now.mono_s
+    assert bench.tick() == [("joined", 0), ("caught-up changed", False, False)]
 
 
 def test_a_member_that_is_registered_late_still_counts() -> None:
@@ -541,10 +552,10 @@ def test_of_several_marks_each_is_judged_by_its_own_time() -> None:
     bench = judging()
     assert bench.read("stranger", ms=50_000) == ["streams"]
     assert bench.read("another", ms=60_000) == ["streams"]
-    bench.presence.newest_ms = 50_000
+    bench.presence.last_ms = 50_000
     assert bench.tick() == []
     assert bench.in_doubt
-    bench.presence.newest_ms = 60_000
+    bench.presence.last_ms = 60_000
     assert bench.tick() == [("joined", 0), ("caught-up changed", False, False)]
 
 
@@ -560,7 +571,7 @@ def test_doubt_that_ends_during_a_cold_start_ends_only_itself() -> None:
     bench = alone().began()
     bench.took()
     doubtful(bench)
-    bench.presence.newest_ms = 50_000
+    bench.presence.last_ms = 50_000
     assert bench.tick() == []
     assert list(bench.cold_start.running) == [0]
     bench.judged()

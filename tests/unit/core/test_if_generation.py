@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,3 +93,18 @@ def test_of_moves_that_know_the_same_generation_one_at_most_begins(steps: list[t
         begun[number] for number in range(len(steps)) if any(f"started op-{number}" in line for line in world.lines)
     ]
     assert len(started) == len(set(started)), world.lines
+
+
+@pytest.mark.parametrize("kind", ["transfer", "unload", "split"])
+@pytest.mark.parametrize("typed", ["t/n/0x00000000", "t/n/0X00000000_0XFFFFFFFF", "t/n/0000000_0xffffffff"])
+def test_what_looks_like_a_bundle_moves_no_topics_bundle(kind: str, typed: str) -> None:
+    world = running()
+    key = key_of(world)
+    before, owner = key.accepted_id, key.owner or ""
+    for name, is_begun in ((typed, False), (f"persistent://{typed}", True)):
+        command = replace(moves(None, owner)[kind], name=name, operation=f"move-{is_begun}")
+        world.ask("a", command, "the move")
+        world.run(3)
+        answer = [line for line in world.lines if "answers the move" in line][-1]
+        assert ("not found" in answer) != is_begun, answer
+        assert (key_of(world).accepted_id == before) != is_begun

@@ -79,3 +79,16 @@ def test_a_silent_one_is_replaced_at_once():
     registry.beat("old", since=first)
     registry.beat("new", since=-1, after_s=EXPIRY_S)
     assert registry.process == "new"
+
+
+def test_no_time_from_the_future_outlasts_the_next_heartbeat_of_the_log():
+    """Kafka's clock was two hours ahead while one process ended: what comes last in the log is the newest."""
+    members = Membership(EXPIRY_S)
+    for offset, (broker, at_s) in enumerate([("b1", 100.0), ("b2", 7_300.0), ("b3", 7_300.5), ("b1", 101.0)]):
+        members.heard(at_s, offset, int(at_s * 1000), {"broker": broker, "incarnation": broker, "since": 0})
+    assert {broker: member.heard_at_ms for broker, member in members.alive.items()} == dict.fromkeys(
+        ("b1", "b2", "b3"), 101_000
+    )
+    successor = {"broker": "b2", "incarnation": "again", "since": -1}
+    members.heard(110.0, 4, 110_000, successor)
+    assert members.alive["b2"].incarnation == "again", "its successor does not wait two hours"

@@ -64,7 +64,7 @@ def test_a_newer_format_interrupts_it_for_good(reopened: bool) -> None:
 def test_a_mark_of_unknown_origin_interrupts_it_until_that_is_settled() -> None:
     engine = leading()
     first = create(engine, "t/one")
-    later_ms = engine.engine.presence.newest_ms + 10_000
+    later_ms = engine.engine.presence.last_ms + 10_000
     engine.channel.append((b"!cold-start", mark("x-1", len(engine.channel) - 1), later_ms))
     engine.run(0.1)
     assert engine.delivered == [first, None], "this process has not read the registry that far"

@@ -107,6 +107,15 @@ async def test_batches_reach_the_view_and_who_listens(rig: Rig) -> None:
     assert reader.closed.is_set()
 
 
+async def test_a_record_from_the_future_makes_no_report_behind_it_old(rig: Rig) -> None:
+    rig.following.start()
+    [reader] = rig.readers
+    ahead = record("b9", 0, timestamp_ms=NOW_MS + 7_200_000)
+    await reader.give(ahead, record("b1", 1), record("b2", 2), opened=True)
+    assert rig.ages()[1:] == [0.0, 0.0]
+    await rig.following.close()
+
+
 async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) -> None:
     """What waits for the loop is decoded; a hundred reports of a megabyte must not all wait at once."""
     rig.following.start()

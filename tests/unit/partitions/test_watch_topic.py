@@ -80,6 +80,15 @@ def test_the_first_claim_holds_and_a_second_one_waits_for_its_silence() -> None:
     assert topic.book.state == WatchState(looked_at_ms=10), "the state of the one before is taken over"
 
 
+def test_one_with_a_time_from_the_future_is_succeeded_as_any_other() -> None:
+    """Kafka's clock was ahead when it wrote last: it does not hold the autopilot until that time comes."""
+    topic = Topic()
+    topic.claim(7_200, A)
+    assert not topic.claim(10, B)
+    assert topic.book.newest_ms == 10_000
+    assert topic.claim(71, B)
+
+
 def test_one_that_has_left_is_succeeded_at_once() -> None:
     topic = Topic()
     topic.claim(0, A)
