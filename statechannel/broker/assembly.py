@@ -363,7 +363,8 @@ async def _awaited(
         except KafkaUnavailableError as error:
             why = str(error)
         else:
-            why = "it answers, or its address cannot be reached: the client tries again"
+            throttled = kafka.client.notes.throttled_lately()
+            why = throttled or "it answers, or its address cannot be reached: the client tries again"
         _log.warning(
             "kafka.awaited",
             broker=broker,

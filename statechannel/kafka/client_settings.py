@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import KafkaException, ThrottleEvent
 
-from statechannel.engine.kafka_limits import AppendRefusal, ClientKind
+from statechannel.engine.kafka_limits import QUOTAS, AppendRefusal, ClientKind
 from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, refusal_of, translate
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
@@ -194,6 +194,7 @@ class Throttle(NamedTuple):
 
 
 _NOTES_MAX = 1_000
+_LATELY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,16 @@ class ClientNotes:
         """Callback of the client library; the last event of a series has no time."""
         if event.throttle_time > 0:
             self.throttles.append(Throttle(client, kind, time.monotonic(), event.throttle_time))
+
+    def throttled_lately(self) -> str:
+        """The client that Kafka throttled within the last half minute, and what to do, as sentences; empty if there is none."""
+        newest = self.throttles[-1] if self.throttles else None
+        if newest is None or time.monotonic() - newest.at_s - newest.throttle_s > _LATELY_S:
+            return ""
+        return (
+            f"Kafka answers, but throttles the {newest.kind} {newest.client} ({QUOTAS[newest.kind]}). Raise the quota of its "
+            "user or client id: `kafka-configs.sh --entity-type users|clients`; it counts at once."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +382,10 @@ class ClientSettings:
         }
 
 
-def place_and_size(record: Message) -> tuple[str, int]:
-    """Topic of a record of a delivery report, and the bytes of key and value."""
+def place_and_size(record: Message | None) -> tuple[str, int | None]:
+    """Topic of a record of a delivery report, and the bytes of key and value; None: Kafka answered for none."""
+    if record is None:
+        return "any topic", None
     return record.topic() or "", len(record.key() or b"") + len(record.value() or b"")
 
 

@@ -219,7 +219,7 @@ def refusal_of(
         message = f"no ACL allows this client to write to {topic} ({error.name()})"
         return AppendRefusal(RefusalReason.DENIED, error.name(), topic, message)
     if code in _INVALID:
-        message = f"Kafka refuses a record for {topic} ({error.name()}){_SETTINGS.get(code, '')}"
+        message = f"a record for {topic} is against a rule of Kafka ({error.name()}){_SETTINGS.get(code, '')}"
         return AppendRefusal(RefusalReason.INVALID, error.name(), topic, message)
     return None
 
@@ -309,7 +309,7 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
             message,
             hint="Start more Kafka brokers, or use a smaller --replication-factor (channel.replication_factor).",
         )
-    if code in _TOO_LARGE | _INVALID:
+    if code in _TOO_LARGE or code in (KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP):
         return RecordRefusedError(
             message,
             hint=f"To try again does not help: compare the client property {CLIENT_LIMIT} and the topics' settings with what "

@@ -241,7 +241,7 @@ class LightWriter:
                 self._waiting.popleft()
                 self.counts.dropped += 1
 
-    def _delivered(self, producer: Producer, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, producer: Producer, error: KafkaError | None, message: Message | None) -> None:
         """Delivery report; called by librdkafka inside `poll`."""
         if producer is not self._producer:
             return

@@ -320,8 +320,7 @@ class LogWriter:
         Args:
             record: None if Kafka did not answer for this one, but the session ends.
         """
-        topic, size_bytes = ("any topic", None) if record is None else place_and_size(record)
-        refusal = self._settings.refusal(error, topic, size_bytes)
+        refusal = self._settings.refusal(error, *place_and_size(record))
         text = describe(error, self._settings.secrets())
         return AppendFailed(token, text, session.number, never_written=False, code=error.name(), refusal=refusal)
 

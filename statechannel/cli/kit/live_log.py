@@ -72,7 +72,8 @@ def naming_address(connection: Connection) -> Iterator[None]:
         if error.address:
             raise
         silence = silence_of(address, connection.client.properties.get("security.protocol", "plaintext"))
-        raise error.at(address, hint=_CHECK if silence is None else _hint_of_silence(address)) from error
+        hint = connection.client.notes.throttled_lately() or (_CHECK if silence is None else _hint_of_silence(address))
+        raise error.at(address, hint=hint) from error
 
 
 def _hint_of_silence(address: str) -> str:

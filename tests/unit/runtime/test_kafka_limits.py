@@ -128,6 +128,17 @@ def test_each_topic_and_code_is_said(bench: Bench) -> None:
     }
 
 
+def test_a_client_that_waits_for_kafka_knows_that_it_is_throttled_for_half_a_minute() -> None:
+    """Then that Kafka runs, and its address, are not in doubt."""
+    notes = ClientSettings("h:1").notes
+    assert notes.throttled_lately() == ""
+    notes.throttled("statechannel", ClientKind.CONSUMER, ThrottleEvent("n1", 1, 5.0))
+    assert "consumer_byte_rate" in notes.throttled_lately()
+    newest = notes.throttles.pop()
+    notes.throttles.append(newest._replace(at_s=newest.at_s - 36.0))
+    assert notes.throttled_lately() == ""
+
+
 def test_every_client_reports_throttling_by_its_own_kind() -> None:
     settings = ClientSettings("h:1", client_id="c")
     for config in (
