@@ -22,6 +22,7 @@ from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.broker.observe.events import Level
 from statechannel.broker.observe.health import routes, served
+from statechannel.broker.observe.kafka_limits import KafkaLimits
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.observe.topic_conditions import TopicConditions
@@ -223,7 +224,7 @@ async def open_member(
         host.endpoint = endpoint
         endpoint.queries = {PATH: partial(served, host)}
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
-    await _start(host, log, availability, topics)
+    await _start(host, log, kafka, availability, topics)
     canary = CanaryRunner(host, hooks, settings.canary) if settings.canary.questions_per_second_max else None
     if canary is not None:
         canary.start()
@@ -290,7 +291,7 @@ async def open_observer(settings: Settings, *, registry: CollectorRegistry | Non
     topics.policies.update(ObservedTopics(kafka.topics).policies)
     log = _kafka_log(settings, kafka, infos, metrics, availability, topics, broker=OBSERVER, reads_only=True)
     host = make_observer(settings, log, metrics, partitions=partitions, log_id=infos[Topic.CHANNEL].topic_id)
-    await _start(host, log, availability, topics)
+    await _start(host, log, kafka, availability, topics)
     return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 
 
@@ -338,9 +339,10 @@ def _kafka_log(
     )
 
 
-async def _start(host: Host, log: KafkaLog, availability: Availability, topics: TopicConditions) -> None:
+async def _start(host: Host, log: KafkaLog, kafka: Access, availability: Availability, topics: TopicConditions) -> None:
     """Start a host; what was opened for one that fails to start is closed."""
     host.availability, host.topics = availability, topics
+    host.kafka_limits = KafkaLimits(kafka.client.notes, host.metrics, host.feed)
     availability.loop_blocked = lambda: host.loop_blocked
     try:
         host.start()
@@ -362,7 +364,8 @@ async def _awaited(
         except KafkaUnavailableError as error:
             why = str(error)
         else:
-            why = "it is slow to answer, or its address cannot be reached: the client tries again"
+            throttled = kafka.client.notes.throttled_lately()
+            why = throttled or "it is slow to answer, or its address cannot be reached: the client tries again"
         _log.warning(
             "kafka.awaited",
             broker=broker,

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.broker.observe.endpoint import Endpoint
+    from statechannel.broker.observe.kafka_limits import KafkaLimits
     from statechannel.broker.observe.metrics import Metrics
     from statechannel.broker.observe.observer import Availability
     from statechannel.broker.observe.traces import Traces
@@ -124,6 +125,7 @@ class Host:
         self.endpoint: Endpoint | None = None
         self.availability: Availability | None = None
         self.topics = TopicConditions(metrics)
+        self.kafka_limits: KafkaLimits | None = None
         self._log = log
         self._on_stuck = on_stuck
         self._platform = platform or HostPlatform()
@@ -491,6 +493,8 @@ class Host:
             return self._divert_record(item.records[-1])
         if isinstance(item, Appended | AppendFailed):
             self._watch.appended(item)
+            if self.kafka_limits is not None and isinstance(item, AppendFailed) and item.refusal is not None:
+                self.kafka_limits.look()
             return item.token < 0  # the desk's own: it writes again what it does not read back
         if isinstance(item, PartitionOpened | PositionReached | PartitionBroken) and item.topic is Topic.REQUESTS:
             self._requests_topic(item)
@@ -532,6 +536,8 @@ class Host:
     def _observe(self) -> None:
         if self.availability is not None:
             self.availability.review()
+        if self.kafka_limits is not None:
+            self.kafka_limits.look()
         self._watch.look(
             inbox=len(self._driver.inbox),
             commands=len(self._waiting),

@@ -53,6 +53,13 @@ REJECTED: dict[str, str] = {
     "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
     "shutting-down": "Start it again once it has ended. `statechannel brokers` lists those that are alive.",
     "not-written": f"{_AGAIN}; if it persists, see the broker's log and `statechannel status`.",
+    "record-too-large": "To try again does not help. Ask for less at once (fewer bundles, fewer parts), or raise the limit that "
+    "is named: the client property message.max.bytes at each broker, one after the other, or max.message.bytes of the topic "
+    "(kafka-configs.sh --alter, while brokers run). `statechannel doctor` compares both with what the channel needs.",
+    "write-denied": "To try again does not help. `statechannel acl check --role broker` lists the rights that are missing; one "
+    "that is granted counts at once, without a restart.",
+    "record-refused": "To try again does not help. `statechannel doctor` compares the settings of the topics with the required "
+    "ones; they can be changed while brokers run (kafka-configs.sh --alter).",
     "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
     "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
     "internal-error": "This is a bug: the broker's log has the error with the operation {operation}. Report it.",

@@ -72,10 +72,12 @@ class KafkaParts(Protocol):
 
 
 class KafkaLog:
-    """Writer, readers and election on Kafka; readers and election are restarted when their threads fail.
+    """Writers, readers and election on Kafka; readers and election are restarted when their threads fail.
 
-    The registry has its own reader, including its connection: however much is written to the channel, and however far
-    this process falls behind, it reads the heartbeats of all members, including its own.
+    The registry has its own reader and writer, including their connections: however much is written to the channel, and however
+    far this process falls behind, it reads the heartbeats of all members, including its own. Where a quota throttles the
+    writer of the channel, Kafka delays what follows on that connection; the writer of the registry has a `client.id` of its
+    own, and so a quota of its own where quotas are set for client ids.
 
     A failed writer is not restarted: it would be unknown which of its records are in the log.
 
@@ -124,7 +126,11 @@ class KafkaLog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: Inbox | None = None
         self._on_end: Callable[[str, str], None] | None = None
-        self._writer: LogWriter | None = None
+        self._writes_by = {
+            READER: settings,
+            REGISTRY_READER: replace(settings, client_id=f"{settings.client_id}-registry"),
+        }
+        self._writers: dict[str, LogWriter] = {}
         self._readers: dict[str, LogReader] = {}
         self._election: LeaderElection | None = None
         self._candidate = False
@@ -140,11 +146,11 @@ class KafkaLog:
         if last_progress_s is not None and self._progress_limit_s is not None:
             self._progress = LoopProgress(last_progress_s, self._progress_limit_s)
         self._inbox, self._on_end = inbox, on_end
-        once_per_kind.closing(self._settings.client_id, closes=False)
+        self._note_closing(closes=False)
         if not self._reads_only:
-            self._writer = LogWriter(
-                self._settings, self._topics.names, self._answered, on_failure=self._failed(WRITER)
-            )
+            for part, settings in self._writes_by.items():
+                names = self._topics.names
+                self._writers[part] = LogWriter(settings, names, self._answered, on_failure=self._failed(WRITER))
             self._election = self._make_election(inbox)
         for part in _LANES:
             self._start_reader(part, inbox)
@@ -219,11 +225,12 @@ class KafkaLog:
     def append(self, effect: Append) -> None:
         if effect.topic is Topic.REGISTRY:
             self._registry_token = effect.token
-        if self._writer is not None:
-            self._writer.append(effect)
+        writer = self._writers.get(_part_of(effect.topic))
+        if writer is not None:
+            writer.append(effect)
 
     def _answered(self, item: Input) -> None:
-        """In the writer's thread."""
+        """In a writer's thread."""
         if isinstance(item, Appended) and item.token == self._registry_token:
             self._registered_token = item.token
         if self._inbox is not None:
@@ -231,7 +238,7 @@ class KafkaLog:
 
     @property
     def unanswered(self) -> int:
-        return 0 if self._writer is None else self._writer.unanswered
+        return sum(writer.unanswered for writer in self._writers.values())
 
     @property
     def registered(self) -> bool:
@@ -247,13 +254,17 @@ class KafkaLog:
         if self._election is not None:
             self._election.stand(stand)
 
+    def _note_closing(self, *, closes: bool) -> None:
+        for settings in self._writes_by.values():
+            once_per_kind.closing(settings.client_id, closes=closes)
+
     def close(self, timeout_s: float) -> bool:
         self._closing = True
-        once_per_kind.closing(self._settings.client_id, closes=True)
+        self._note_closing(closes=True)
         until_s = time.monotonic() + timeout_s
         flushed = True
-        if self._writer is not None:
-            flushed = self._writer.close(max(0.1, timeout_s / 2))
+        for writer in self._writers.values():
+            flushed &= writer.close(max(0.1, (until_s - time.monotonic()) / 2))
         if self._election is not None:
             self._election.close(max(0.5, until_s - time.monotonic()))
         for reader in self._readers.values():
@@ -262,7 +273,7 @@ class KafkaLog:
 
 
 def _part_of(topic: Topic) -> str:
-    """The part that reads a topic."""
+    """The part that reads a topic, and writes to it."""
     return REGISTRY_READER if topic is Topic.REGISTRY else READER
 
 

@@ -46,6 +46,7 @@ from statechannel.engine.inputs import (
     HookFailed,
     HookFinished,
     Input,
+    KafkaLimited,
     LeadershipChanged,
     LoopBlocked,
     Now,
@@ -166,7 +167,7 @@ class Engine:
                 pass
             case LeadershipChanged() | ApiServed():
                 self._changed(event)
-            case LoopBlocked() | HookFailed() | CanaryJudged():
+            case LoopBlocked() | HookFailed() | CanaryJudged() | KafkaLimited():
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statechannel.engine.canary_finding import CanaryFinding
 from statechannel.engine.commands import Command
 from statechannel.engine.effects import Hook
+from statechannel.engine.kafka_limits import AppendRefusal, RefusedRecords, ThrottledClient
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
 
@@ -86,12 +87,16 @@ class AppendFailed:
     Attributes:
         never_written: True only if the client knows that the record never left it (refused before sending, purged from
             the queue); otherwise the outcome is unknown.
+        code: Kafka's name of the error, or a word of ours where it is none of Kafka's.
+        refusal: Set where another try would fail as well. An earlier try of the client may be in the log all the same.
     """
 
     token: int
     error: str
     session: int
     never_written: bool
+    code: str = "unanswered"
+    refusal: AppendRefusal | None = None
 
 
 def delivery_report(token: int, offset: int | None, session: int) -> Appended | AppendFailed:
@@ -101,7 +106,9 @@ def delivery_report(token: int, offset: int | None, session: int) -> Appended | 
     only reading tells where the record lies.
     """
     if offset is None or offset < 0:
-        return AppendFailed(token, "reported as written, without an offset", session, never_written=False)
+        return AppendFailed(
+            token, "reported as written, without an offset", session, never_written=False, code="no-offset"
+        )
     return Appended(token, offset, session)
 
 
@@ -152,6 +159,14 @@ class CanaryJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaLimited:
+    """What Kafka's limits do to the clients of this process now; None: nothing."""
+
+    throttled: ThrottledClient | None
+    refused: RefusedRecords | None
+
+
+@dataclass(frozen=True, slots=True)
 class ApiServed:
     """This process serves the admin API at a URL now; for its heartbeats."""
 
@@ -184,6 +199,7 @@ Input = (
     | LoopBlocked
     | HookFailed
     | CanaryJudged
+    | KafkaLimited
     | ApiServed
     | HookFinished
     | CommandReceived

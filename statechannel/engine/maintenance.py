@@ -247,9 +247,13 @@ class Maintenance:
             due = now_s - quiet_since_s >= patience_s
             if now_s - self._heartbeat_at_s[partition] > patience_s + interval_s:
                 self._off_duty("heartbeats", partition)
-        if self._candidacy.must_probe(partition) or self._proposals.holds_back(partition):
-            # Only a record that is read back shows that this process can write again, whatever others write; and after
-            # a silence nothing else may be written before one is read back.
+        if (
+            self._candidacy.must_probe(partition)
+            or self._proposals.holds_back(partition)
+            or self._proposals.awaits_proof(partition)
+        ):
+            # Only a record that is read back shows that this process can write again, whatever others write, and that one
+            # which Kafka refused is not in the log; and after a silence nothing else may be written before one is read back.
             due = due or now_s - self._heartbeat_at_s[partition] >= interval_s
         if not due:
             return

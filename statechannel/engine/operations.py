@@ -175,9 +175,12 @@ class Operations:
         if result.status is ProposalStatus.REJECTED and result.verdict is not None:
             message = f"{name}: {MEANING[result.verdict]}"
             return Rejected(result.verdict, message, "Look at its history and try again.", winner=result.winner)
+        why = "" if result.refusal is None else f": {result.refusal.message}"
         if result.status is ProposalStatus.NOT_WRITTEN:
+            if result.refusal is not None:
+                return Rejected(result.refusal.reason, f"{name}{why}")
             return Rejected("not-written", f"{name}: the record never reached the log", "Try again.")
-        return Unknown(operation, f"{name}: the record was not read back", LATER)
+        return Unknown(operation, f"{name}: the record was not read back{why}", LATER)
 
     def _propose(self, token: int, command_name: str, written: str | None) -> None:
         if written is None:
@@ -348,6 +351,9 @@ class Operations:
             def done(result: ProposalResult) -> None:
                 deletion.writing = False
                 deletion.unsure |= result.status is ProposalStatus.UNKNOWN
+                refused = result.refusal is not None and result.status is ProposalStatus.NOT_WRITTEN
+                if refused and deletion.namespace in self._deletions:
+                    self._end_deletion(deletion, self._first_record(result, deletion.operation, deletion.namespace))
                 if result.status is ProposalStatus.ACCEPTED and not deletion.answered:
                     deletion.answered = True
                     partition = context.partition_of(deletion.namespace)

@@ -526,6 +526,7 @@ class Presence:
 
     def _heartbeat(self, *, leaving: bool) -> dict[str, Any]:
         context, identity = self._context, self._context.identity
+        throttled, refused = context.troubles.kafka.throttled, context.troubles.kafka.refused
         return {
             "format": MEMBER_FORMAT,
             "kind": "member",
@@ -568,6 +569,8 @@ class Presence:
             or None,
             "unplaced": context.troubles.unplaced.fields(context.now.wall_ms),
             "canary": context.troubles.canary_fields(),
+            "throttled": None if throttled is None else throttled.fields(),
+            "refused": None if refused is None else refused.fields(),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

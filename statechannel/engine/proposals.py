@@ -18,6 +18,7 @@ from statechannel.protocol.verdict import Verdict
 if TYPE_CHECKING:
     from statechannel.engine.context import Context
     from statechannel.engine.inputs import Appended, AppendFailed
+    from statechannel.engine.kafka_limits import AppendRefusal
     from statechannel.engine.presence import Presence
     from statechannel.engine.provenance import Provenance
     from statechannel.engine.seat import Echo
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 ROUND_TRIPS = 4
 """A record that was not read back after this number of round trips counts as lost or late."""
+REFUSED_FOR_INTERVALS = 10
+"""Retry intervals after which the outcome of a record that Kafka refused counts as unknown."""
 SHUTDOWN = "shutdown"
 """Reason in the records of a broker that leaves: of what it hands over, and of what it declines meanwhile."""
 
@@ -48,12 +51,14 @@ class ProposalResult(NamedTuple):
     Attributes:
         verdict: Set where the record was judged.
         winner: Id of the accepted record that stood in its way.
+        refusal: Why another try would not be written either.
     """
 
     status: ProposalStatus
     verdict: Verdict | None = None
     offset: int = -1
     winner: str | None = None
+    refusal: AppendRefusal | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +66,7 @@ class Pending:
     """A record that was handed to the log and whose end is not known yet.
 
     Attributes:
+        refusal: Kafka's, of its last try.
         unseen_through: The view was rebuilt meanwhile: what lies in the log up to here was not judged one by one.
     """
 
@@ -75,6 +81,7 @@ class Pending:
     offset: int = -1
     session: int = -1
     failed: bool = False
+    refusal: AppendRefusal | None = None
     unseen_through: int = -1
     seen: dict[int, ProposalResult] = field(default_factory=dict)
 
@@ -260,6 +267,10 @@ class Proposals:
         """Whether records wait for a heartbeat."""
         return bool(self._held[partition])
 
+    def awaits_proof(self, partition: int) -> bool:
+        """Whether Kafka refused a record, and only a later one that is read back shows that no earlier try was written."""
+        return any(pending.refusal is not None and pending.partition == partition for pending in self._failed.values())
+
     def release(self, partition: int) -> None:
         """A member that knows the history wrote a heartbeat: what was held back goes out, in order.
 
@@ -335,6 +346,7 @@ class Proposals:
         pending = self._pending.get(report.token)
         if pending is None:
             return
+        pending.refusal = report.refusal
         if report.never_written:
             self._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
             return
@@ -380,8 +392,13 @@ class Proposals:
                 self._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
             elif pending.is_proposal and self._superseded(pending):
                 self._finish(pending, ProposalResult(ProposalStatus.REJECTED, Verdict.STALE_VERSION))
-            elif self._context.now.mono_s - pending.sent_at_s > self._context.config.unknown_limit_s:
+            elif self._context.now.mono_s - pending.sent_at_s > self._unknown_after_s(pending):
                 self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
+
+    def _unknown_after_s(self, pending: Pending) -> float:
+        """Where Kafka refuses a record for good, it may refuse all that could show what became of it, too."""
+        limit_s = self._context.config.unknown_limit_s
+        return limit_s if pending.refusal is None else min(limit_s, self.patience_s(REFUSED_FOR_INTERVALS))
 
     def _superseded(self, pending: Pending) -> bool:
         """Another record has its version: wherever ours lands, it can no longer be accepted."""
@@ -414,6 +431,8 @@ class Proposals:
         self._pending.pop(pending.token, None)
         self._by_id.pop(pending.record_id, None)
         self._failed.pop(pending.token, None)
+        if pending.refusal is not None and result.status in (ProposalStatus.NOT_WRITTEN, ProposalStatus.UNKNOWN):
+            result = result._replace(refusal=pending.refusal)
         pending.done(result)
 
 

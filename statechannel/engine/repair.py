@@ -26,6 +26,8 @@ LOOKED_AT_A_TICK = 5_000
 """Bundles that one step looks at; the next one, at once, goes on."""
 FORCED_A_STEP = 128
 """Bundles that one step forces on; the next one, soon, goes on."""
+THROTTLED_BATCH = 16
+"""Repairs in flight while a quota of Kafka throttles this process: the next ones wait until these are read back."""
 HOMELESS_AGAIN_ROUNDS = 3
 """After this number of rounds a bundle that no broker could take is looked at again: each choice may read policies and load."""
 
@@ -162,7 +164,13 @@ class Repair:
     @property
     def _room(self) -> int:
         """How many more repairs may be in flight."""
-        return max(0, min(self._context.config.repair_batch_max - len(self.pending), self._proposals.room))
+        return max(0, min(self._batch_max - len(self.pending), self._proposals.room))
+
+    @property
+    def _batch_max(self) -> int:
+        batch_max = self._context.config.repair_batch_max
+        throttled = self._context.troubles.kafka.throttled is not None
+        return min(batch_max, THROTTLED_BATCH) if throttled else batch_max
 
     def _forget(self) -> None:
         views = [replica.view for replica in self._context.replicas if replica.caught_up]
@@ -216,7 +224,7 @@ class Repair:
             self.pending.drop(name)
             # Whatever came of it, the next round looks at the state again.
             self._scan_wanted = True
-            if self._scan is not None and self._room >= context.config.repair_batch_max // 2:
+            if self._scan is not None and self._room >= self._batch_max // 2:
                 context.wake_soon(self.tick)
 
         about = None

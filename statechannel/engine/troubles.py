@@ -1,4 +1,4 @@
-"""What heartbeats tell operators: code that blocks the event loop, hooks that fail, bundles without a broker."""
+"""What heartbeats tell operators: blocked event loops, failing hooks, bundles without a broker, limits of Kafka."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from statechannel.engine.canary_finding import CanaryFinding
 from statechannel.engine.effects import Hook
-from statechannel.engine.inputs import CanaryJudged, HookFailed, LoopBlocked
+from statechannel.engine.inputs import CanaryJudged, HookFailed, KafkaLimited, LoopBlocked
 from statechannel.protocol.bounded import remember
 
 TEXT_MAX = 300
@@ -139,12 +139,14 @@ class Troubles:
         blocked: None: never.
         hooks: The failures of each hook that failed.
         canary: What the canary reports now, the newest last.
+        kafka: What Kafka's limits do to the clients now.
     """
 
     blocked: BlockedLoop | None = None
     hooks: dict[Hook, HookFailures] = field(default_factory=dict)
     unplaced: UnplacedBundles = field(default_factory=UnplacedBundles)
     canary: tuple[CanaryFinding, ...] = ()
+    kafka: KafkaLimited = field(default_factory=lambda: KafkaLimited(None, None))
 
     def canary_fields(self) -> dict[str, Any] | None:
         """Number and the newest of the canary's findings; None without any."""
@@ -153,9 +155,11 @@ class Troubles:
         fields = self.canary[-1].fields()
         return fields | {"findings": len(self.canary), "message": fields["message"][:CANARY_TEXT_MAX]}
 
-    def note(self, event: LoopBlocked | HookFailed | CanaryJudged, at_ms: int) -> None:
-        """Count one more of its kind; the canary's findings replace those before."""
-        if isinstance(event, CanaryJudged):
+    def note(self, event: LoopBlocked | HookFailed | CanaryJudged | KafkaLimited, at_ms: int) -> None:
+        """Count one more of its kind; the canary's findings and Kafka's limits replace those before."""
+        if isinstance(event, KafkaLimited):
+            self.kafka = event
+        elif isinstance(event, CanaryJudged):
             self.canary = event.findings
         elif isinstance(event, LoopBlocked):
             times = 1 if self.blocked is None else self.blocked.times + 1

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from typing_extensions import TypedDict
 
+from statechannel.engine.kafka_limits import QUOTAS
 from statechannel.engine.membership import LostMember, Member, Membership
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.keys import KeyState
@@ -75,6 +76,8 @@ class BrokerRow(TypedDict):
     hooks_failed: dict[str, dict[str, Any]]
     unplaced: dict[str, Any] | None
     canary: dict[str, Any] | None
+    throttled: dict[str, Any] | None
+    refused: dict[str, Any] | None
 
 
 def bundle_row(key: KeyState) -> BundleRow:
@@ -183,6 +186,8 @@ def _lost(lost: LostMember, state: str, bundles: int, silent_ms: int) -> BrokerR
         "hooks_failed": {},
         "unplaced": None,
         "canary": None,
+        "throttled": None,
+        "refused": None,
     }
 
 
@@ -211,6 +216,8 @@ def _alive(member: Member, bundles: int, applied: Mapping[int, int], silent_ms: 
         "hooks_failed": _hooks_failed(info, silent_ms),
         "unplaced": _unplaced(info, silent_ms),
         "canary": _canary(info, silent_ms),
+        "throttled": _throttled(info, silent_ms),
+        "refused": _refused(info, silent_ms),
     }
 
 
@@ -258,6 +265,20 @@ def _canary(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:
     """What its canary reports."""
     fields = _aged(info, info.get("canary"), silent_ms)
     kinds = {"findings": int, "bundle": str, "member": str, "reason": str, "message": str, "since_ms": int}
+    return fields if fields is not None and _has(fields, kinds) else None
+
+
+def _throttled(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:
+    """Its client that Kafka throttles most."""
+    fields = _aged(info, info.get("throttled"), silent_ms)
+    kinds = {"client": str, "kind": str, "throttled_ms": int, "window_ms": int, "since_ms": int}
+    return fields if fields is not None and _has(fields, kinds) and fields["kind"] in QUOTAS else None
+
+
+def _refused(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:
+    """The records that Kafka last refused for good."""
+    fields = _aged(info, info.get("refused"), silent_ms)
+    kinds = {"reason": str, "code": str, "topic": str, "message": str, "times": int, "since_ms": int}
     return fields if fields is not None and _has(fields, kinds) else None
 
 

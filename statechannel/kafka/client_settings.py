@@ -10,14 +10,17 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, ThrottleEvent
 
+from statechannel.engine.kafka_limits import QUOTAS, AppendRefusal, ClientKind
 from statechannel.kafka.addresses import addresses_of
-from statechannel.kafka.errors import ClientSettingRefusedError, translate
+from statechannel.kafka.errors import ClientSettingRefusedError, refusal_of, translate
 from statechannel.kafka.property_rules import TokenSource, refuse_no_tokens, refuse_small_answers
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
 from statechannel.printable import REDACTED
@@ -25,6 +28,8 @@ from statechannel.printable import REDACTED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from confluent_kafka import KafkaError, Message
 
     from statechannel.settings import Settings
 
@@ -178,6 +183,47 @@ class ClientTuning:
     stall_timeout_s: float = 10.0
 
 
+class Throttle(NamedTuple):
+    """Kafka delays the requests of a client on purpose: it exceeds a quota.
+
+    Attributes:
+        client: Its `client.id`.
+        at_s: Monotonic.
+    """
+
+    client: str
+    kind: ClientKind
+    at_s: float
+    throttle_s: float
+
+
+_NOTES_MAX = 1_000
+_LATELY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientNotes:
+    """Kafka's limits as the clients of one process meet them, the newest last; written and taken in any thread."""
+
+    throttles: deque[Throttle] = field(default_factory=partial(deque, maxlen=_NOTES_MAX))
+    refusals: deque[AppendRefusal] = field(default_factory=partial(deque, maxlen=_NOTES_MAX))
+
+    def throttled(self, client: str, kind: ClientKind, event: ThrottleEvent) -> None:
+        """Callback of the client library; the last event of a series has no time."""
+        if event.throttle_time > 0:
+            self.throttles.append(Throttle(client, kind, time.monotonic(), event.throttle_time))
+
+    def throttled_lately(self) -> str:
+        """The client that Kafka throttled within the last half minute, and what to do, as sentences; empty if there is none."""
+        newest = self.throttles[-1] if self.throttles else None
+        if newest is None or time.monotonic() - newest.at_s - newest.throttle_s > _LATELY_S:
+            return ""
+        return (
+            f"Kafka answers, but throttles the {newest.kind} {newest.client} ({QUOTAS[newest.kind]}). Raise the quota of its "
+            "user or client id: `kafka-configs.sh --entity-type users|clients`; it counts at once."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """Settings of a Kafka client. Its `repr` shows no secrets.
@@ -187,6 +233,7 @@ class ClientSettings:
         properties: librdkafka properties of the user, passed through untouched.
         client_id: Shown by the cluster's tools; brokers put their id here.
         oauth_callback: Makes tokens for SASL OAUTHBEARER.
+        notes: What Kafka's limits do to clients of these settings.
     """
 
     bootstrap_servers: str
@@ -194,6 +241,7 @@ class ClientSettings:
     client_id: str = "statechannel"
     tuning: ClientTuning = field(default_factory=ClientTuning)
     oauth_callback: TokenSource | None = field(default=None, repr=False)
+    notes: ClientNotes = field(default_factory=ClientNotes, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         refuse_fixed(self.properties, "The Kafka configuration")
@@ -250,6 +298,15 @@ class ClientSettings:
         """The values that no message may contain."""
         return tuple(v for k, v in self.properties.items() if is_secret(k) and v)
 
+    def refusal(
+        self, problem: BaseException | KafkaError, topic: str, size_bytes: int | None = None, *, by_client: bool = False
+    ) -> AppendRefusal | None:
+        """Kafka's permanent refusal of a record, which is noted; None if another try may succeed. See `refusal_of`."""
+        refusal = refusal_of(problem, topic, size_bytes, self.properties, by_client=by_client)
+        if refusal is not None:
+            self.notes.refusals.append(refusal)
+        return refusal
+
     def producer_config(self) -> dict[str, Any]:
         """Idempotent, acks=all, linger 0 (protocol.md section 6)."""
         return self._client(
@@ -280,7 +337,6 @@ class ClientSettings:
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_uncommitted",
-                "allow.auto.create.topics": False,
                 "queued.max.messages.kbytes": self.tuning.fetch_queue_kib,
             },
             # The library's defaults pause a second whenever its queue was full for a moment, and fetch 100,000 records of
@@ -307,7 +363,6 @@ class ClientSettings:
                 "auto.offset.reset": "latest",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
-                "allow.auto.create.topics": False,
             }
         )
 
@@ -335,8 +390,16 @@ class ClientSettings:
             **(own_defaults or {}),
             **self.properties,
             "bootstrap.servers": self.bootstrap_servers,
+            "allow.auto.create.topics": False,  # a producer that looks for a deleted topic would create it, with other settings
             **fixed,
         }
+
+
+def place_and_size(record: Message | None) -> tuple[str, int | None]:
+    """Topic of a record of a delivery report, and the bytes of key and value; None: Kafka answered for none."""
+    if record is None:
+        return "any topic", None
+    return record.topic() or "", len(record.key() or b"") + len(record.value() or b"")
 
 
 Client = TypeVar("Client")
@@ -345,13 +408,16 @@ Client = TypeVar("Client")
 def make_client(
     kind: Callable[[dict[str, Any]], Client], config: dict[str, Any], settings: ClientSettings, doing: str
 ) -> Client:
-    """A client of the library, of this class.
+    """A client of the library, of this class; `settings.notes` tells for how long Kafka throttles it.
 
     Raises:
         KafkaAdapterError: The library refuses a property.
     """
+    role = (
+        ClientKind.PRODUCER if "acks" in config else ClientKind.CONSUMER if "group.id" in config else ClientKind.ADMIN
+    )
     try:
-        return kind(config)
+        return kind({**config, "throttle_cb": partial(settings.notes.throttled, config["client.id"], role)})
     except (KafkaException, TypeError, ValueError) as error:
         source = settings.oauth_callback
         doing += f" ({source.failure})" if source is not None and source.failure else ""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
+from statechannel.engine.kafka_limits import AppendRefusal, RefusalReason
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.printable import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class KafkaAdapterError(StateChannelError):
@@ -85,6 +86,10 @@ class KafkaClientError(KafkaAdapterError):
     """Any other failure of the client library or the cluster."""
 
 
+class RecordRefusedError(KafkaClientError):
+    """Kafka refused a record for good: it is too large, or against a rule."""
+
+
 _AWAY = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -146,6 +151,77 @@ _NO_TOPIC = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
+
+
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE})
+_INVALID = frozenset(
+    {
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_VERSION,
+    }
+)
+_WRITE_DENIED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+CLIENT_LIMIT = "message.max.bytes"
+"""The client's own limit of a record, a property; that of a topic is `max.message.bytes`."""
+CLIENT_LIMIT_BYTES = 1_000_000
+"""Its value without the property."""
+_SETTINGS = {
+    KafkaError.INVALID_TIMESTAMP: ": see message.timestamp.type and message.timestamp.* of the topic",
+    KafkaError.INVALID_RECORD: ": see cleanup.policy and message.timestamp.* of the topic",
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: ": see the client property compression.type",
+    KafkaError.INVALID_REQUIRED_ACKS: ": see min.insync.replicas of the topic",
+}
+
+
+def refusal_of(
+    problem: BaseException | KafkaError,
+    topic: str,
+    size_bytes: int | None,
+    properties: Mapping[str, str],
+    *,
+    by_client: bool,
+) -> AppendRefusal | None:
+    """Kafka's permanent refusal of a record; None if another try may succeed.
+
+    Args:
+        size_bytes: Of key and value, if known.
+        properties: The user's client properties.
+        by_client: The client library refused it, before it was sent.
+    """
+    error = kafka_error_of(problem)
+    if error is None:
+        return None
+    code = error.code()
+    if code in _TOO_LARGE:
+        limit = (
+            f"the client property {CLIENT_LIMIT} = {properties.get(CLIENT_LIMIT, CLIENT_LIMIT_BYTES)}"
+            if by_client
+            else "max.message.bytes of the topic"
+        )
+        size = "is too large:" if size_bytes is None else f"has {size_bytes:,} bytes,"
+        message = f"a record for {topic} {size} more than {limit} allows"
+        return AppendRefusal(RefusalReason.TOO_LARGE, error.name(), topic, f"{message} ({error.name()})")
+    if code in _WRITE_DENIED:
+        message = f"no ACL allows this client to write to {topic} ({error.name()})"
+        return AppendRefusal(RefusalReason.DENIED, error.name(), topic, message)
+    if code in _INVALID:
+        message = f"a record for {topic} is against a rule of Kafka ({error.name()}){_SETTINGS.get(code, '')}"
+        return AppendRefusal(RefusalReason.INVALID, error.name(), topic, message)
+    return None
 
 
 def kafka_error_of(problem: BaseException | KafkaError) -> KafkaError | None:
@@ -232,6 +308,12 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
         return ReplicationRefusedError(
             message,
             hint="Start more Kafka brokers, or use a smaller --replication-factor (channel.replication_factor).",
+        )
+    if code in _TOO_LARGE or code in (KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP):
+        return RecordRefusedError(
+            message,
+            hint=f"To try again does not help: compare the client property {CLIENT_LIMIT} and the topics' settings with what "
+            "the channel needs: `statechannel doctor`.",
         )
     if code in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
         return ClientSettingRefusedError(message, hint="Check the Kafka properties file and the -X options.")

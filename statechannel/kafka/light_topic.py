@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.kafka.client_settings import OncePerKind, make_client
+from statechannel.kafka.client_settings import OncePerKind, make_client, place_and_size
 from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
 from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer, headers_of
 from statechannel.protocol.side_record import Headers, SideRecord
@@ -228,6 +228,8 @@ class LightWriter:
         except BufferError:
             return False
         except KafkaException as error:
+            size_bytes = len(record.key) + len(record.value or b"")
+            self._settings.refusal(error, record.topic, size_bytes, by_client=True)
             self._ended(describe(error, self._secrets))
         return True
 
@@ -239,7 +241,7 @@ class LightWriter:
                 self._waiting.popleft()
                 self.counts.dropped += 1
 
-    def _delivered(self, producer: Producer, error: KafkaError | None, _message: Message) -> None:
+    def _delivered(self, producer: Producer, error: KafkaError | None, message: Message | None) -> None:
         """Delivery report; called by librdkafka inside `poll`."""
         if producer is not self._producer:
             return
@@ -247,6 +249,8 @@ class LightWriter:
             self._delivered_s = time.monotonic()
         elif error.code() == KafkaError._MSG_TIMED_OUT and self._is_stalled():
             self._fatal = describe(error, self._secrets)
+        else:
+            self._settings.refusal(error, *place_and_size(message))
         self._ended("" if error is None else describe(error, self._secrets))
 
     def _is_stalled(self) -> bool:

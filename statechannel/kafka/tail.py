@@ -373,6 +373,7 @@ class BlockingWriter:
         secrets = self._settings.secrets()
         error = result.error
         if error is not None and error.code() not in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+            self._settings.refusal(error, self._topic)
             raise translate(error, self._doing, secrets=secrets)
         if error is not None or result.unanswered:
             cause = self.last_error or error or KafkaError(KafkaError._MSG_TIMED_OUT)

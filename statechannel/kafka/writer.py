@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from statechannel.engine.inputs import AppendFailed, delivery_report
-from statechannel.kafka.client_settings import make_client
-from statechannel.kafka.errors import describe, is_access_denied, kafka_error_of, translate
+from statechannel.kafka.client_settings import make_client, place_and_size
+from statechannel.kafka.errors import describe, kafka_error_of
 from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ _GROUP_MAX = 2_000
 _PURGE_S = 5.0
 _SESSION_SHARE = 0.9
 """Part of the delivery time-out after which a session ends; the rest is for a poll thread that runs late."""
+_FULL = KafkaError(KafkaError._QUEUE_FULL, "the producer's queue is full")
+_CLOSED = KafkaError(KafkaError._DESTROY, "the writer is closed")
 
 
 class _Session:
@@ -102,8 +104,7 @@ class LogWriter:
         self._reporting = threading.Lock()
         self._refused: deque[AppendFailed] = deque()
         self._queued: deque[tuple[Append, float]] = deque()
-        self._fatal: str | None = None
-        self._denied: set[str] = set()
+        self._fatal: KafkaError | None = None
         self._closed = False
         self._ended = False
         self._stopping = False
@@ -142,7 +143,7 @@ class LogWriter:
         with self._lock:
             session = self._session
             if self._closed:
-                self._refuse(effect, "the writer is closed")
+                self._refuse(effect, _CLOSED)
                 if not self._ended:
                     return
             else:
@@ -157,7 +158,7 @@ class LogWriter:
             if first:
                 self._wake.set()
         elif len(self._queued) >= self._settings.tuning.producer_queue_records:
-            self._refuse(effect, "the writer's queue is full")
+            self._refuse(effect, KafkaError(KafkaError._QUEUE_FULL, "the writer's queue is full"))
         else:
             self._queued.append((effect, time.monotonic()))
             if len(self._queued) == 1:
@@ -173,20 +174,17 @@ class LogWriter:
                 partition=effect.partition,
                 on_delivery=partial(self._delivered, session, effect.token),
             )
-        except BufferError:
+        except (BufferError, KafkaException) as error:
             session.pending.pop(effect.token, None)
-            self._refuse(effect, "the producer's queue is full (_QUEUE_FULL)")
-        except KafkaException as error:
-            session.pending.pop(effect.token, None)
-            self._log_denied(self._names[effect.topic], error)
-            self._refuse(effect, describe(error, self._settings.secrets()))
+            self._refuse(effect, kafka_error_of(error) or _FULL)
 
     def _produce_group(self) -> None:
         """Hand over what waits, once all that was handed over before is reported; what waited for too long is given up."""
         with self._lock:
             session, now_s = self._session, time.monotonic()
             while self._queued and now_s - self._queued[0][1] >= self._patience_s:
-                self._refuse(self._queued.popleft()[0], f"it could not be sent within {self._patience_s:g} s")
+                late = f"it could not be sent within {self._patience_s:g} s"
+                self._refuse(self._queued.popleft()[0], KafkaError(KafkaError._TIMED_OUT_QUEUE, late))
             if session.pending or not self._queued:
                 return
             group = [self._queued.popleft()[0] for _ in range(min(len(self._queued), _GROUP_MAX))]
@@ -210,8 +208,7 @@ class LogWriter:
         for effect, entry in zip(effects, entries, strict=True):
             if "_error" in entry:
                 session.pending.pop(effect.token, None)
-                self._log_denied(name, entry["_error"])
-                self._refuse(effect, describe(entry["_error"], self._settings.secrets()))
+                self._refuse(effect, kafka_error_of(entry["_error"]) or _FULL)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until every append is answered; False if the time ran out first.
@@ -234,9 +231,12 @@ class LogWriter:
         self._thread.join(_PURGE_S + 1.0)
         return clean
 
-    def _refuse(self, effect: Append, error: str) -> None:
-        """The report leaves from the poll thread, like all reports."""
-        self._refused.append(AppendFailed(effect.token, error, self._session.number, True))
+    def _refuse(self, effect: Append, error: KafkaError) -> None:
+        """The client did not take the record. The report leaves from the poll thread, like all reports."""
+        size_bytes, settings = len(effect.key or b"") + len(effect.value or b""), self._settings
+        refusal = settings.refusal(error, self._names[effect.topic], size_bytes, by_client=True)
+        text, session = describe(error, settings.secrets()), self._session.number
+        self._refused.append(AppendFailed(effect.token, text, session, True, error.name(), refusal))
         self._wake.set()
 
     def _open(self, number: int) -> _Session:
@@ -245,7 +245,7 @@ class LogWriter:
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._FATAL:
-            self._fatal = describe(error, self._settings.secrets())
+            self._fatal = error
 
     def _run(self) -> None:
         try:
@@ -261,10 +261,10 @@ class LogWriter:
                 reason = self._fatal or self._overdue()
                 if reason is not None:
                     self._replace(reason)
-            self._give_up(self._session, "the writer was closed before the answer came")
+            self._give_up(self._session, _CLOSED)
             with self._lock:
                 while self._queued:
-                    self._refuse(self._queued.popleft()[0], "the writer was closed before it was sent")
+                    self._refuse(self._queued.popleft()[0], _CLOSED)
                 self._ended = True
             self._report_refused()
         except BaseException as error:  # the thread's end must not pass unseen
@@ -284,7 +284,7 @@ class LogWriter:
             if cause is None or not cause.fatal():
                 raise
             if producer is self._session.producer:
-                self._fatal = describe(cause, self._settings.secrets())
+                self._fatal = cause
 
     def _report_refused(self) -> None:
         with self._reporting:
@@ -299,33 +299,30 @@ class LogWriter:
         if token not in session.pending:  # given up before; each token ends once
             return
         if error is None:
-            if self._denied:
-                self._denied.discard(msg.topic() or "")
             self._sink(delivery_report(token, msg.offset(), session.number))
         else:
-            if is_access_denied(error):
-                self._log_denied(msg.topic() or "", error)
             if session is self._session and (error.fatal() or error.code() == KafkaError._MSG_TIMED_OUT):
-                self._fatal = describe(error, self._settings.secrets())
-            self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
+                self._fatal = error
+            self._sink(self._unknown(session, token, error, msg))
         self._answered(session, token)
 
-    def _overdue(self) -> str | None:
+    def _overdue(self) -> KafkaError | None:
         """Why the session has to end now; None: its oldest record has time left."""
         with self._lock:
             oldest_s = next(iter(self._session.pending.values()), None)
         if oldest_s is None or time.monotonic() - oldest_s < self._patience_s:
             return None
-        return f"a record was not delivered within {self._patience_s:g} s"
+        return KafkaError(KafkaError._MSG_TIMED_OUT, f"a record was not delivered within {self._patience_s:g} s")
 
-    def _log_denied(self, topic: str, error: BaseException | KafkaError) -> None:
-        """Log once that writing to a topic is denied; otherwise only safe mode would show."""
-        if is_access_denied(error) and topic not in self._denied:
-            self._denied.add(topic)
-            _log.error("%s", translate(error, f"appending to {topic}", secrets=self._settings.secrets()))
+    def _unknown(self, session: _Session, token: int, error: KafkaError, record: Message | None = None) -> AppendFailed:
+        """The report on a record that may be in the log.
 
-    def _unknown(self, session: _Session, token: int, error: str) -> AppendFailed:
-        return AppendFailed(token, error, session.number, never_written=False)
+        Args:
+            record: None if Kafka did not answer for this one, but the session ends.
+        """
+        refusal = self._settings.refusal(error, *place_and_size(record))
+        text = describe(error, self._settings.secrets())
+        return AppendFailed(token, text, session.number, never_written=False, code=error.name(), refusal=refusal)
 
     def _answered(self, session: _Session, token: int) -> None:
         with self._idle:
@@ -333,9 +330,10 @@ class LogWriter:
             if not session.pending:
                 self._idle.notify_all()
 
-    def _replace(self, reason: str) -> None:
+    def _replace(self, reason: KafkaError) -> None:
         """Answer the open tokens of a producer that failed, then continue with a new one."""
-        _log.error("producer session %d failed: %s", self._session.number, reason)
+        text = describe(reason, self._settings.secrets())
+        _log.error("producer session %d failed: %s", self._session.number, text)
         old = self._session
         new = self._open(old.number + 1)
         with self._lock:  # from here on appends go to the new one; nothing is added to the old
@@ -344,7 +342,7 @@ class LogWriter:
         self._give_up(old, reason)
         self._retiring = None
 
-    def _give_up(self, session: _Session, reason: str) -> None:
+    def _give_up(self, session: _Session, reason: KafkaError) -> None:
         """Purge the producer, serve its last reports, and answer what is still open."""
         producer = session.producer
         producer.purge(in_queue=True, in_flight=True, blocking=False)

@@ -293,6 +293,7 @@ TROUBLE = {
     "StatechannelJunk": {"records_total": lambda labels, ago_s: growing(verdict="undecodable")(labels, ago_s) * 2},
     "StatechannelNewerFormat": {"events_total": lambda labels, ago_s: ago_s < 600},
     "StatechannelAppendsFail": {"append_failures_total": growing(broker="b1")},
+    "StatechannelThrottled": {"kafka_throttle_seconds_total": growing(broker="b1")},
     "StatechannelLoopStuck": {"loop_stuck": lambda labels, ago_s: labels["broker"] == "b1"},
     "StatechannelLoopSlow": {"loop_lag_seconds_bucket": slow},
     "StatechannelCanary": {"canary_findings": lambda labels, ago_s: labels["broker"] == "b2"},

@@ -12,6 +12,7 @@ from typing import Any
 
 from statechannel.audit.gaps import GapCause, GapEnd
 from statechannel.demo.plane import place_of_bundle, place_of_topic
+from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
@@ -298,7 +299,8 @@ def _about(judged: Judged, request: Asked) -> Iterator[str]:
     if request.answer in ("rejected", "not-found") and request.started is None and records:
         reason = request.facts.get("reason")
         # An operation that was begun may be refused in the end: its reason is then how it ended.
-        if reason in {verdict.value for verdict in Verdict} | {"not-written", "not-owned", "unknown-destination"}:
+        never = {"not-written", "not-owned", "unknown-destination", *RefusalReason}
+        if reason in {verdict.value for verdict in Verdict} | never:
             yield f"{what} was refused ({reason}); its accepted records are {records}"
 
 

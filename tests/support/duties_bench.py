@@ -50,6 +50,7 @@ class Written:
         self.full = False
         self.room = 10
         self.holding_back: set[int] = set()
+        self.awaiting_proof: set[int] = set()
         self._ids = 0
 
     def new_id(self) -> str:
@@ -75,6 +76,9 @@ class Written:
 
     def holds_back(self, partition: int) -> bool:
         return partition in self.holding_back
+
+    def awaits_proof(self, partition: int) -> bool:
+        return partition in self.awaiting_proof
 
 
 class HeardMembers(NamedTuple):

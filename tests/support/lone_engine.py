@@ -25,6 +25,7 @@ from statechannel.engine.inputs import (
     CommandReceived,
     HookFinished,
     Input,
+    KafkaLimited,
     LeadershipChanged,
     Now,
     PartitionOpened,
@@ -178,8 +179,8 @@ class LoneEngine:
             self._land(append)
         self._pump()
 
-    def report(self, report: Appended | AppendFailed | HookFinished) -> None:
-        """The client reports on an append, or a hook returns."""
+    def report(self, report: Appended | AppendFailed | HookFinished | KafkaLimited) -> None:
+        """The client reports on an append, or what limits it, or a hook returns."""
         self._step(report)
         self._pump()
 

@@ -96,9 +96,20 @@ TABLE: tuple[Metric, ...] = (
     Metric("oldest_debt_seconds", _G, "Age of the oldest open debt; 0 without debts"),
     Metric("pending_records", _G, "Own records whose verdict has not been read back"),
     Metric("append_seconds", _H, "From handing a record to the client to its delivery report", (), _CALL_S),
-    Metric("append_failures", _C, "Own records that are not, or may not be, in the log"),
+    Metric(
+        "append_failures",
+        _C,
+        "Own records that are not, or may not be, in the log, by Kafka's name of the error",
+        ("reason",),
+    ),
     Metric("writer_queue_records", _G, "Own records without a delivery report"),
     Metric("kafka_available", _G, "1 while Kafka answers the client"),
+    Metric(
+        "kafka_throttle_seconds",
+        _C,
+        "Time for which Kafka delayed requests of this member's clients because of quotas, by kind of client",
+        ("client",),
+    ),
     Metric("kafka_outages", _C, "Number of times that Kafka stopped answering"),
     Metric(
         "topic_differences",

@@ -122,7 +122,7 @@ class Metrics:
         """Observe a duration; `name` is a histogram of the table."""
         self._child(name, *values).observe(took_s)
 
-    def counted(self, name: str, *values: str, by: int = 1) -> None:
+    def counted(self, name: str, *values: str, by: float = 1) -> None:
         """Increment a counter of the table."""
         self._child(name, *values).inc(by)
 

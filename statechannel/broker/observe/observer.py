@@ -122,7 +122,7 @@ class Observer:
         """Note the client's report on a record."""
         began_s = self._appending.pop(report.token, None)
         if isinstance(report, AppendFailed):
-            self._metrics.counted("append_failures")
+            self._metrics.counted("append_failures", report.code)
         elif began_s is not None:
             self._metrics.timed("append_seconds", self._mono_s() - began_s)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from statechannel.broker.observe.topic_conditions import head_lost_sentence
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, EmbeddedFacts, Severity, WantedTopic
 from statechannel.cli.kit.output import duration
 from statechannel.cli.kit.topic_state import partition_counts
+from statechannel.cli.status.health import refused_sentence, throttled_sentence
 from statechannel.embedded import BrokerState
+from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.kafka.client_settings import BROKER_CLIENT
-from statechannel.kafka.topic_policy import LEADER
+from statechannel.kafka.errors import CLIENT_LIMIT
+from statechannel.kafka.topic_policy import LARGEST_RECORD_BYTES, LEADER
 from statechannel.kafka.topics import TopicSettingDifference, differences_of, server_version
 from statechannel.protocol.log import Topic
 from statechannel.settings.relations import FAR_BELOW, RELATIONS
@@ -434,6 +437,45 @@ def _channel_of(facts: DoctorFacts) -> TopicInfo | None:
     return None if name is None else facts.topics.get(name)
 
 
+_REFUSED_TODO: Mapping[str, str] = {
+    RefusalReason.TOO_LARGE: f"Raise what is named: the client property {CLIENT_LIMIT} to {LARGEST_RECORD_BYTES:,} or more at "
+    "each broker, one after the other (`statechannel rolling-restart`); max.message.bytes of the topic while brokers run: "
+    "`kafka-configs.sh --alter`.",
+    RefusalReason.DENIED: "`statechannel acl check --role broker` lists the missing rights; one that is granted counts at once.",
+    RefusalReason.INVALID: "Compare the settings of the topic above; they can be changed while brokers run "
+    "(`kafka-configs.sh --alter`).",
+}
+
+
+def limits(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Records that Kafka refuses for good, quotas that throttle brokers, and the client's own limit of a record."""
+    own = facts.connection.client.properties.get(CLIENT_LIMIT, "") if facts.connection is not None else ""
+    if own.isdigit() and int(own) < LARGEST_RECORD_BYTES:
+        yield DoctorFinding(
+            Severity.ERROR,
+            f"the client property {CLIENT_LIMIT} is {int(own):,} here, required at least {LARGEST_RECORD_BYTES:,}",
+            "A client with it refuses larger records, such as those of a namespace with many bundles.",
+            "Remove it from the Kafka properties of brokers and commands.",
+        )
+    for row in facts.status.get("brokers", ()):
+        refused, throttled = refused_sentence(row), throttled_sentence(row)
+        if refused:
+            yield DoctorFinding(
+                Severity.ERROR,
+                refused,
+                "What they were to do is rejected, and to try again does not help.",
+                _REFUSED_TODO.get(row["refused"]["reason"], ""),
+            )
+        if throttled:
+            yield DoctorFinding(
+                Severity.WARNING,
+                throttled,
+                "Its heartbeats and records are late: others may take it for lost, and repair its bundles.",
+                "Raise the quota of its user or client id, or exempt it (`kafka-configs.sh --entity-type users|clients`); it "
+                "counts at once. To the network nothing is wrong.",
+            )
+
+
 def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Leaders and replicas of every partition."""
     single: list[str] = []
@@ -526,5 +568,12 @@ CHECKS = (
         "partitions", "all brokers read the same partitions", partitions, needs=("kafka", "topics", "head", "registry")
     ),
     DoctorCheck("election-group", "only brokers are in the election's group", election_group, needs=("kafka", "group")),
+    DoctorCheck(
+        "limits",
+        "Kafka refuses no records of brokers, and throttles none",
+        limits,
+        needs=("kafka", "registry", "log"),
+        title="kafka-limits",
+    ),
     DoctorCheck("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
 )

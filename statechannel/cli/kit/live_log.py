@@ -73,9 +73,11 @@ def naming_address(connection: Connection) -> Iterator[None]:
         if error.address:
             raise
         silence = silence_of(address, connection.client.properties.get("security.protocol", "plaintext"))
-        if silence is None:
+        throttled = connection.client.notes.throttled_lately()
+        if silence is None and not throttled:
             require_advertised(connection.client)
-        raise error.at(address, hint=_CHECK if silence is None else _hint_of_silence(address)) from error
+        hint = throttled or (_CHECK if silence is None else _hint_of_silence(address))
+        raise error.at(address, hint=hint) from error
     except KafkaAccessDeniedError:
         require_advertised(connection.client)
         raise

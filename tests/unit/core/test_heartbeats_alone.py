@@ -134,11 +134,12 @@ def test_debts_are_a_duty_until_none_is_open(bench):
     assert [facts["duty"] for facts in bench.facts_of("duty.began")] == ["debts", "heartbeats", "debts"]
 
 
-@pytest.mark.parametrize("why", ["probe", "held back"])
+@pytest.mark.parametrize("why", ["probe", "held back", "refused"])
 def test_who_has_to_read_one_back_writes_one_each_interval_whoever_else_does(bench, why):
     bench.follow()
     assert bench.beats() == []
-    (bench.probes if why == "probe" else bench.written.holding_back).add(0)
+    written = bench.written
+    {"probe": bench.probes, "held back": written.holding_back, "refused": written.awaiting_proof}[why].add(0)
     assert len(bench.beats()) == 1
     bench.later(0.75)
     bench.duties.heartbeat_read(0, clean=True)

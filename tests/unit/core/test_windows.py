@@ -9,6 +9,8 @@ import pytest
 
 from statechannel.engine.commands import Done, Lookup, Outcome, Owned, Shutdown
 from statechannel.engine.effects import Append
+from statechannel.engine.inputs import KafkaLimited
+from statechannel.engine.kafka_limits import ClientKind, ThrottledClient
 from statechannel.protocol.log import Topic
 from statechannel.protocol.states import State
 from tests.support.lone_engine import LoneEngine
@@ -34,9 +36,14 @@ def let_through(engine: LoneEngine, count: int) -> None:
     engine._pump()
 
 
-def orphans() -> LoneEngine:
+THROTTLED = ThrottledClient("statechannel-a", ClientKind.PRODUCER, 4_200, 10_000, 1, 1)
+
+
+def orphans(*, repair_batch_max: int = 20, throttled: bool = False) -> LoneEngine:
     """A leader that begins to repair 100 bundles of `b`, and whose records are held."""
-    engine = leader(repair_batch_max=20)
+    engine = leader(repair_batch_max=repair_batch_max)
+    if throttled:
+        engine.report(KafkaLimited(THROTTLED, None))
     bundles, outcomes = ring(engine, BUNDLES), list[Outcome]()
     engine.hear("b")
     engine.engine.placer.placement = Choice("b")
@@ -73,6 +80,20 @@ def test_repairs_in_flight_are_bounded_and_the_next_begin_when_half_are_back() -
     assert len(keys_of(engine.held, State.ASSIGNING)) == 20
     engine.let_through()
     engine.run(5)
+    assert {key.owner for key in engine.engine.replicas[0].view.live() if key.namespace == "t/m"} == {"a"}
+
+
+def test_a_broker_that_kafka_throttles_has_few_repairs_in_flight_and_repairs_all() -> None:
+    """More of them would only lengthen the queue in which its other records wait for the quota."""
+    engine = orphans(repair_batch_max=1_000, throttled=True)
+    engine.run(0.5)
+    few = len(keys_of(engine.held, State.ASSIGNING))
+    assert 0 < few < BUNDLES // 4
+    let_through(engine, few)
+    engine.run(0.5)
+    assert 0 < len(keys_of(engine.held, State.ASSIGNING)) <= few
+    engine.let_through()
+    engine.run(10)
     assert {key.owner for key in engine.engine.replicas[0].view.live() if key.namespace == "t/m"} == {"a"}
 
 

@@ -215,6 +215,11 @@ def test_the_clients_have_what_the_protocol_rests_on() -> None:
     assert "group.instance.id" not in election
 
 
+def test_no_client_creates_a_topic_that_it_only_looks_for() -> None:
+    """Kafka would create it with the settings of the cluster: a side topic that was deleted would come back wrong."""
+    assert all(config["allow.auto.create.topics"] is False for config in configs(ClientSettings("h:1")))
+
+
 def test_a_consumer_that_gathers_fetches_no_more_before_its_pause_and_then_all() -> None:
     settings = ClientSettings("h:1")
     names = ("fetch.queue.backoff.ms", "queued.min.messages", "fetch.message.max.bytes")

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import Appended, AppendFailed
+from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.log import Topic
@@ -25,6 +26,15 @@ class Message:
 
     def offset(self) -> int | None:
         return self._offset
+
+    def topic(self) -> str:
+        return "c"
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v" * 99
 
 
 class ScriptedProducer:
@@ -86,12 +96,12 @@ class ScriptedProducer:
 
 
 class Rig:
-    def __init__(self, **tuning: int) -> None:
+    def __init__(self, *, properties: dict[str, str] | None = None, **tuning: int) -> None:
         self.producers: list[ScriptedProducer] = []
         self.inbox = Inbox()
         self.failures: list[BaseException] = []
         self.writer = LogWriter(
-            ClientSettings("h:1", tuning=ClientTuning(**tuning)),
+            ClientSettings("h:1", properties or {}, tuning=ClientTuning(**tuning)),
             NAMES,
             self.inbox.put,
             on_failure=self.failures.append,
@@ -128,6 +138,74 @@ def test_a_record_that_was_refused_before_queueing_was_never_written(rig: Rig, r
     assert rig.writer.flush(5)
     (failed,) = rig.inbox.of(AppendFailed)
     assert (failed.token, failed.never_written) == (1, True)
+
+
+REFUSED = [
+    (KafkaError.MSG_SIZE_TOO_LARGE, "MSG_SIZE_TOO_LARGE", RefusalReason.TOO_LARGE),
+    (KafkaError.RECORD_LIST_TOO_LARGE, "RECORD_LIST_TOO_LARGE", RefusalReason.TOO_LARGE),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", RefusalReason.DENIED),
+    (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "CLUSTER_AUTHORIZATION_FAILED", RefusalReason.DENIED),
+    (
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        RefusalReason.DENIED,
+    ),
+    (KafkaError.INVALID_RECORD, "INVALID_RECORD", RefusalReason.INVALID),
+    (KafkaError.INVALID_TIMESTAMP, "INVALID_TIMESTAMP", RefusalReason.INVALID),
+    (KafkaError.INVALID_REQUIRED_ACKS, "INVALID_REQUIRED_ACKS", RefusalReason.INVALID),
+    (KafkaError.POLICY_VIOLATION, "POLICY_VIOLATION", RefusalReason.INVALID),
+    (KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT, "UNSUPPORTED_FOR_MESSAGE_FORMAT", RefusalReason.INVALID),
+]
+
+
+@pytest.mark.parametrize(("code", "name", "reason"), REFUSED)
+def test_a_permanent_refusal_by_kafka_is_reported_as_one_with_its_code(
+    rig: Rig, code: int, name: str, reason: RefusalReason
+) -> None:
+    """An earlier try may be in the log all the same: the outcome stays unknown."""
+    rig.append(1)
+    rig.producers[0].report(rig.producers[0].held, KafkaError(code))
+    (failed,) = rig.inbox.wait_answers(1)
+    assert isinstance(failed, AppendFailed)
+    assert failed.refusal is not None
+    assert (failed.code, failed.refusal.code, failed.refusal.reason, failed.refusal.topic) == (name, name, reason, "c")
+    assert not failed.never_written
+
+
+def test_what_the_client_refuses_for_its_size_names_the_limit_of_the_client() -> None:
+    rig = Rig(properties={"message.max.bytes": "20000"})
+    rig.producers[0].refuse_with = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    rig.append(1)
+    (failed,) = rig.inbox.wait_answers(1)
+    assert isinstance(failed, AppendFailed)
+    assert failed.refusal is not None
+    assert "message.max.bytes = 20000" in failed.refusal.message
+    assert failed.never_written
+    rig.writer.close(0.01)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.KAFKA_STORAGE_ERROR],
+)
+def test_what_may_pass_is_no_refusal(rig: Rig, code: int) -> None:
+    rig.append(1)
+    rig.producers[0].report(rig.producers[0].held, KafkaError(code))
+    (failed,) = rig.inbox.wait_answers(1)
+    assert isinstance(failed, AppendFailed)
+    assert failed.refusal is None
+    assert failed.code == KafkaError(code).name()
+
+
+def test_a_client_that_kafka_lets_write_nothing_at_all_says_so_for_each_record(rig: Rig) -> None:
+    rig.append(1)
+    error = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no idempotence PID", True)
+    rig.producers[0].lose_on_purge = True
+    rig.producers[0].reports.append(lambda: rig.producers[0].config["error_cb"](error))
+    (failed,) = rig.inbox.wait_answers(1)
+    assert isinstance(failed, AppendFailed)
+    assert failed.refusal is not None
+    assert failed.refusal.reason is RefusalReason.DENIED
 
 
 def test_a_time_out_is_unknown_never_failed(rig: Rig) -> None:
@@ -297,7 +375,9 @@ def test_close_answers_everything_and_refuses_what_comes_later(rig: Rig) -> None
         (2, False),
     ]
     rig.append(3)
-    assert rig.inbox.inputs[-1] == AppendFailed(3, "the writer is closed", 1, never_written=True)
+    last = rig.inbox.inputs[-1]
+    assert isinstance(last, AppendFailed)
+    assert (last.token, last.session, last.never_written) == (3, 1, True)
     assert rig.writer.unanswered == 0
 
 

@@ -15,6 +15,7 @@ from statechannel.engine.context import Mode
 from statechannel.engine.effects import Complete, Effect
 from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import CommandReceived, Input, Now
+from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.settings import to_engine, to_identity
 from tests.docs.blocks import command_options
@@ -28,6 +29,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 # What stands where a word should: the words that it may become. Another expression fails the test until it is listed.
 EXPRESSIONS = {
     "result.verdict": {str(item) for item in REJECTIONS},
+    "result.refusal.reason": set(RefusalReason),
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
     "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
     "wait.reason": {"joining", "timed-out", "no-broker-allowed", "owner-not-heard", "no-broker"},
