@@ -19,7 +19,7 @@ from statechannel.cli.kit.remarks import Remarks
 from statechannel.engine.membership import Member
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.states import State
+from statechannel.protocol.states import State, is_left_by_shutdown
 from statechannel.protocol.view import Judgement
 
 INCIDENTS = 8
@@ -104,7 +104,7 @@ def figures(
         "bundles": len(live),
         "assigned": sum(key.state is State.ASSIGNED for key in live),
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
-        "unasked": _unasked(views, inputs),
+        "left_by_shutdown": _left_by_shutdown(views, inputs.times),
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
         "without_service": _without_service(live, registry, inputs),
         "debts": debts,
@@ -203,18 +203,16 @@ def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict
     }
 
 
-def _unasked(views: LogViews, inputs: StatusInputs) -> int:
-    """Bundles that lost their owner before all brokers had stopped, and were not looked up since their restart."""
-    restarted_ms = inputs.story.restarted_ms
-    if restarted_ms is None:
-        return 0
-    waiting = (
-        inputs.times.of(part.view.partition, key.offset) or 0
+def _left_by_shutdown(views: LogViews, times: LogTimes) -> dict[str, Any] | None:
+    """Bundles that lost their owner to a shutdown and have none yet, and the earliest time of that; None: there are none."""
+    left = [
+        times.of(part.view.partition, key.offset)
         for part in views.parts
         for key in part.view.live()
-        if key.state is State.UNASSIGNED and key.from_ is not None
-    )
-    return sum(since_ms <= restarted_ms for since_ms in waiting)
+        if is_left_by_shutdown(key.state, key.flow)
+    ]
+    since_ms = [at_ms for at_ms in left if at_ms is not None]
+    return {"bundles": len(left), "since_ms": min(since_ms, default=None)} if left else None
 
 
 def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIncidents) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ class HealthReason(StrEnum):
     BUNDLES_DECLINED = "bundles-declined"
     BUNDLES_UNPLACED = "bundles-unplaced"
     DECLINED_BY_SOME = "declined-by-some"
+    LEFT_BY_SHUTDOWN = "left-by-shutdown"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
@@ -137,6 +138,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     by_some = unserved_by_some(fields, limits)
     if by_some:
         yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
+    left = fields.get("left_by_shutdown")
+    if left is not None and (left["since_ms"] is None or fields["at_ms"] - left["since_ms"] > _BRIEF_MS):
+        yield HealthProblem(HealthReason.LEFT_BY_SHUTDOWN, _left_sentence(left))
     reported = canary_sentence(fields)
     if reported:
         yield HealthProblem(HealthReason.CANARY, reported)
@@ -276,6 +280,15 @@ def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
 
 def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
     return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
+
+
+def _left_sentence(left: Mapping[str, Any]) -> str:
+    many = "1 bundle has" if left["bundles"] == 1 else f"{left['bundles']} bundles have"
+    since = "" if left["since_ms"] is None else f" since {moment(left['since_ms'])}"
+    return (
+        f"{many} no owner{since}: {'its' if left['bundles'] == 1 else 'their'} broker shut down, and the leader has not found "
+        "another one yet; `statechannel bundles --unowned` lists them"
+    )
 
 
 def blocked_sentence(row: Mapping[str, Any]) -> str:
