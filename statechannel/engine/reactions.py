@@ -501,9 +501,9 @@ class Reactions:
 
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:
         me = self._context.identity.broker
-        # Who leaves takes nothing; the leader gives to another broker what says so. A failed hook is another reason.
-        leaves = task.due is DueReaction.DECLINE and task.why is None and self._context.draining
-        flow, reason = (Flow.SHUTDOWN, SHUTDOWN) if leaves else (key.flow, task.why)
+        flow, reason = key.flow, task.why
+        if task.due is DueReaction.DECLINE and self._context.draining:
+            flow, reason = Flow.SHUTDOWN, reason or SHUTDOWN  # the leader gives it to another broker
         propose = partial(self._proposals.propose, carried=key.more, flow=flow, operation=key.operation, reason=reason)
 
         def done(result: ProposalResult) -> None:

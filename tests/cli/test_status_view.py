@@ -73,7 +73,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "brokers": [broker("b1", leading=True), broker("b2", lag_records=400, lag_ms=4_000)],
         "rates": {"1m": {"accepted": 12.0, "wrong-base": 1.0}, "5m": {"accepted": 3.5}, "15m": {"accepted": 1.17}},
         "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "message": "b3 was lost without a goodbye"}],
-        "left_by_shutdown": None,
+        "without_owner": None,
         **changes,
     }
     return with_health(fields, LIMITS)
@@ -189,7 +189,7 @@ def test_blind_without_a_leader(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert "leader                none, for 8.00 s" in lines
 
 
-def test_bundles_that_a_shutdown_left_are_counted_and_those_that_were_unloaded_are_not() -> None:
+def test_bundles_that_were_served_and_have_no_owner_are_counted_but_for_those_that_were_unloaded() -> None:
     log = Log()
     log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
     for bundle in (LOWER, UPPER):
@@ -205,7 +205,7 @@ def test_bundles_that_a_shutdown_left_are_counted_and_those_that_were_unloaded_a
         views = LogViews((audit_full(0, 1, log.records, inputs.observe),), (log.at_ms,))
         registry = RegistryFold(6.0).registry()
         place = {"channel": "c", "bootstrap_servers": "k:1"}
-        return status_figures.figures(views, registry, inputs, Remarks(), **place)["left_by_shutdown"]
+        return status_figures.figures(views, registry, inputs, Remarks(), **place)["without_owner"]
 
     assert found() == {"bundles": 1, "since_ms": left_ms}
     log.write(f"{NAMESPACE}/{UPPER}", "Assigning", to="b2")
@@ -501,9 +501,9 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
     ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),
-    ({"left_by_shutdown": {"bundles": 11, "since_ms": AT - 1_001}}, "degraded", "left-by-shutdown"),
-    ({"left_by_shutdown": {"bundles": 11, "since_ms": AT - 1_000}}, "healthy", ""),
-    ({"left_by_shutdown": {"bundles": 1, "since_ms": None}}, "degraded", "left-by-shutdown"),
+    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_001}}, "degraded", "without-owner"),
+    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_000}}, "healthy", ""),
+    ({"without_owner": {"bundles": 1, "since_ms": None}}, "degraded", "without-owner"),
     ({"leader": None}, "degraded", "no-leader"),
     (
         {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},

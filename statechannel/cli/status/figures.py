@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,13 @@ from statechannel.cli.kit.remarks import Remarks
 from statechannel.engine.membership import Member
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.states import State, is_left_by_shutdown
+from statechannel.protocol.states import Flow, State
 from statechannel.protocol.view import Judgement
 
 INCIDENTS = 8
 GAP_OVER_S = 1.0
+_NOT_ON_REQUEST = frozenset({Flow.SHUTDOWN, Flow.TRANSFER, Flow.REPAIR})
+"""Flows whose Unassigned record means that a bundle was served, and was to be served on."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ def figures(
     of_registry = without_listed(inputs.story.incidents, forged["newest"], acknowledged)
     every = [*without_repaired([*of_registry, *inputs.incidents.all()]), *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
+    declined = _declined(live, registry, inputs.incidents)
     return {
         "channel": channel,
         "bootstrap_servers": bootstrap_servers,
@@ -104,7 +107,7 @@ def figures(
         "bundles": len(live),
         "assigned": sum(key.state is State.ASSIGNED for key in live),
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
-        "left_by_shutdown": _left_by_shutdown(views, inputs.times),
+        "without_owner": _without_owner(views, inputs.times, {row["bundle"] for row in declined}),
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
         "without_service": _without_service(live, registry, inputs),
         "debts": debts,
@@ -128,7 +131,7 @@ def figures(
         "forged": forged,
         **_disowned(inputs, forged["newest"]),
         "doubled": inputs.story.doubled_at(at_ms),
-        "declined_bundles": _declined(live, registry, inputs.incidents),
+        "declined_bundles": declined,
         "deleted_namespaces": [
             {
                 "namespace": item.namespace,
@@ -203,16 +206,20 @@ def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict
     }
 
 
-def _left_by_shutdown(views: LogViews, times: LogTimes) -> dict[str, Any] | None:
-    """Bundles that lost their owner to a shutdown and have none yet, and the earliest time of that; None: there are none."""
-    left = [
+def _without_owner(views: LogViews, times: LogTimes, declined: Collection[str]) -> dict[str, Any] | None:
+    """Bundles that lost their owner though nobody unloaded them, and the earliest time of that; None: there are none.
+
+    Args:
+        declined: Bundles that are reported as declined already.
+    """
+    waiting = [
         times.of(part.view.partition, key.offset)
         for part in views.parts
         for key in part.view.live()
-        if is_left_by_shutdown(key.state, key.flow)
+        if key.state is State.UNASSIGNED and key.flow in _NOT_ON_REQUEST and key.name not in declined
     ]
-    since_ms = [at_ms for at_ms in left if at_ms is not None]
-    return {"bundles": len(left), "since_ms": min(since_ms, default=None)} if left else None
+    since_ms = [at_ms for at_ms in waiting if at_ms is not None]
+    return {"bundles": len(waiting), "since_ms": min(since_ms, default=None)} if waiting else None
 
 
 def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIncidents) -> list[dict[str, Any]]:

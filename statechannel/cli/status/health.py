@@ -51,7 +51,7 @@ class HealthReason(StrEnum):
     BUNDLES_DECLINED = "bundles-declined"
     BUNDLES_UNPLACED = "bundles-unplaced"
     DECLINED_BY_SOME = "declined-by-some"
-    LEFT_BY_SHUTDOWN = "left-by-shutdown"
+    WITHOUT_OWNER = "without-owner"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
@@ -138,9 +138,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     by_some = unserved_by_some(fields, limits)
     if by_some:
         yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
-    left = fields.get("left_by_shutdown")
-    if left is not None and (left["since_ms"] is None or fields["at_ms"] - left["since_ms"] > _BRIEF_MS):
-        yield HealthProblem(HealthReason.LEFT_BY_SHUTDOWN, _left_sentence(left))
+    unowned = fields.get("without_owner")
+    if unowned is not None and (unowned["since_ms"] is None or fields["at_ms"] - unowned["since_ms"] > _BRIEF_MS):
+        yield HealthProblem(HealthReason.WITHOUT_OWNER, _unowned_sentence(unowned))
     reported = canary_sentence(fields)
     if reported:
         yield HealthProblem(HealthReason.CANARY, reported)
@@ -282,12 +282,12 @@ def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
     return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
 
 
-def _left_sentence(left: Mapping[str, Any]) -> str:
-    many = "1 bundle has" if left["bundles"] == 1 else f"{left['bundles']} bundles have"
-    since = "" if left["since_ms"] is None else f" since {moment(left['since_ms'])}"
+def _unowned_sentence(unowned: Mapping[str, Any]) -> str:
+    many = "1 bundle was" if unowned["bundles"] == 1 else f"{unowned['bundles']} bundles were"
+    since = "" if unowned["since_ms"] is None else f", since {moment(unowned['since_ms'])}"
     return (
-        f"{many} no owner{since}: {'its' if left['bundles'] == 1 else 'their'} broker shut down, and the leader has not found "
-        "another one yet; `statechannel bundles --unowned` lists them"
+        f"{many} served, nobody unloaded them, and no broker owns them{since}; `statechannel bundles --unowned` lists them, and "
+        "a lookup of each assigns it"
     )
 
 
