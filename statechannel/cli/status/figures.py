@@ -207,7 +207,7 @@ def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict
 
 
 def _without_owner(views: LogViews, times: LogTimes, declined: Collection[str]) -> dict[str, Any] | None:
-    """Bundles that lost their owner though nobody unloaded them, and the earliest time of that; None: there are none.
+    """Bundles that lost their owner though no unload was requested, and the earliest time of that; None: there are none.
 
     Args:
         declined: Bundles that are reported as declined already.

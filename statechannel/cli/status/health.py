@@ -286,8 +286,8 @@ def _unowned_sentence(unowned: Mapping[str, Any]) -> str:
     many = "1 bundle was" if unowned["bundles"] == 1 else f"{unowned['bundles']} bundles were"
     since = "" if unowned["since_ms"] is None else f", since {moment(unowned['since_ms'])}"
     return (
-        f"{many} served, nobody unloaded them, and no broker owns them{since}; `statechannel bundles --unowned` lists them, and "
-        "a lookup of each assigns it"
+        f"{many} served, no unload was requested, and no broker owns {'it' if unowned['bundles'] == 1 else 'them'}{since}; "
+        "`statechannel bundles --unowned` lists them, and a lookup of each assigns it"
     )
 
 
