@@ -17,6 +17,7 @@ from shedders.decisions.bundle_trail import BundleChange, Trail, What
 from shedders.decisions.history import BundleDecision, DecisionBook
 from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, PlacedEntry, Subject
 from statechannel.engine.proposals import SHUTDOWN
+from statechannel.protocol.states import Flow
 
 NOT_MADE = "not-made"  # word for a step that was decided, but of which the channel has no record
 _SECOND_MS = 1_000
@@ -217,7 +218,7 @@ def _because(change: BundleChange, asker: CommandOrigin | None, chosen: BundleDe
     to = "" if chosen is None else f"; destination: {_decided(chosen)}"
     if change.lost is not None:
         return f"{change.lost} was lost; {change.by} repaired it{stated}{to}"
-    if change.forced:
+    if change.forced or change.flow == Flow.REPAIR:
         return f"a repair by {change.by}{stated}{to}"
     if asker is not None:
         return f"requested by {asker.by} ({asker.command}){stated}{to}"

@@ -62,7 +62,7 @@ def process_started_ms(incarnation: str) -> int | None:
 STEPS_MAX = 64
 """Maximum number of records of a trail; of a longer one only the last is kept, and the gap's start is unknown."""
 
-_LET_GO = frozenset({Flow.TRANSFER, Flow.UNLOAD})
+_LET_GO = frozenset({Flow.TRANSFER, Flow.UNLOAD, Flow.SHUTDOWN})
 _FIRST_ASSIGNED = 2
 """Moves from a namespace's record to the first Assigned of its bundles: Assigning, Assigned."""
 

@@ -89,7 +89,6 @@ class RegistryStory:
         newest_ms: Log time of the newest heartbeat of any process, the last one of the log; 0 without one.
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
-        restarted_ms: Log time at which a process last started while no other was alive; None if that was not seen.
         forgeries: What each process last said of forged records, by broker and incarnation; also of those that have ended.
         writers: What the log is held against.
     """
@@ -104,7 +103,6 @@ class RegistryStory:
         self.leader: str | None = None
         self._replaced: dict[tuple[str, str], None] = {}
         self.heard_from_ms = 0
-        self.restarted_ms: int | None = None
         self._looked_ms = 0
         self.forgeries: dict[tuple[str, str], ForgedRecords] = {}
         self._silence: RegistrySilence | None = None
@@ -162,9 +160,6 @@ class RegistryStory:
         if isinstance(info.get("seq"), int) and info["seq"] <= 1:
             again = "" if known is None else " again, as a new process"
             self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
-            others = (other for other in self.processes.values() if other is not process)
-            if not any(self._is_alive(other, at_ms) for other in others):
-                self.restarted_ms = at_ms
         if info.get("leading") is True:
             self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
         self._forged(process, None, info, at_ms)
@@ -304,9 +299,6 @@ class RegistryStory:
     def _drop(self, incident: Incident) -> None:
         if incident in self.incidents:
             self.incidents.remove(incident)
-
-    def _is_alive(self, process: RegisteredProcess, at_ms: int) -> bool:
-        return not (process.left or process.lost) and at_ms - process.last_ms <= self._patience_ms(process)
 
     def _patience_ms(self, process: RegisteredProcess) -> float:
         expiry_s = process.info.get("expiry_s")

@@ -376,6 +376,7 @@ class Engine:
         self.reactions.state_changed(self.replicas[event.partition].view, key)
         if self.context.draining:
             self.departure.go_on()
+        self.repair.accepted(key)
         self.lookups.changed(key)
 
     # --- commands ---------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def _ending(flow: str, state: State, from_: str | None) -> tuple[str, str]:
     if state is State.DELETED:
         return ENDED, "deleted" if flow == Flow.NAMESPACE else "split"
     if state is State.UNASSIGNED:
-        if flow == Flow.UNLOAD:
+        if flow in (Flow.UNLOAD, Flow.SHUTDOWN):
             return ENDED, "unloaded"
         return (ENDED, "repaired") if flow == Flow.REPAIR else (FAILED, "declined")
     if flow == Flow.TRANSFER:

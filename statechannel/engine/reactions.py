@@ -501,9 +501,10 @@ class Reactions:
 
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:
         me = self._context.identity.broker
-        propose = partial(self._proposals.propose, carried=key.more, flow=key.flow, operation=key.operation)
-        if (reason := self._reason(task)) is not None:
-            propose = partial(propose, reason=reason)
+        flow, reason = key.flow, task.why
+        if task.due is DueReaction.DECLINE and self._context.draining:
+            flow, reason = Flow.SHUTDOWN, reason or SHUTDOWN  # the leader gives it to another broker
+        propose = partial(self._proposals.propose, carried=key.more, flow=flow, operation=key.operation, reason=reason)
 
         def done(result: ProposalResult) -> None:
             self._written(name, task, result)
@@ -527,12 +528,6 @@ class Reactions:
         task.sent = written is not None
         task.sent_at_s = self._context.now.mono_s
         task.retry_at_s = task.sent_at_s + self._context.config.retry_interval_s
-
-    def _reason(self, task: ReactionTask) -> str | None:
-        """Why the reaction is not the one that was asked for."""
-        if task.due is DueReaction.DECLINE and task.why is None and self._context.draining:
-            return SHUTDOWN
-        return task.why
 
     def _predecessor(self, key: KeyState) -> dict[str, Any] | None:
         """What is known of the process before this one that served the bundle: since when it did not, people want to know."""

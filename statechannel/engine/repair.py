@@ -1,4 +1,4 @@
-"""Repair of orphans by the leader: bundles whose state names a broker that is gone (protocol.md sections 2 and 8).
+"""Repair by the leader: of bundles that a lost broker owns, or that a shutdown left (protocol.md sections 2, 8, 10).
 
 Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one after the other, up to 180 s late).
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
-from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.states import Action, Flow, State, is_left_by_shutdown
 
 if TYPE_CHECKING:
     from statechannel.engine.closing_marks import ClosingMarks
@@ -33,7 +33,7 @@ HOMELESS_AGAIN_ROUNDS = 3
 
 
 class Repair:
-    """Finds orphans and forces them on.
+    """Finds orphans and forces them on; what a shutdown left Unassigned is assigned by an ordinary move.
 
     It writes `Context.repair_paused` and `Context.repair_resumes_at_ms`.
 
@@ -86,6 +86,11 @@ class Repair:
         """Membership or leadership changed: look at everything at the next round."""
         self._scan_wanted = True
         self._next_s = 0.0
+
+    def accepted(self, key: KeyState) -> None:
+        """A state was accepted: what a shutdown left is looked for at the next round."""
+        if is_left_by_shutdown(key.state, key.flow):
+            self._scan_wanted = True
 
     def tick(self) -> None:
         """One round, if this process leads, or acts for a leader that is not heard, and may."""
@@ -182,6 +187,11 @@ class Repair:
     def _orphaned(self, key: KeyState) -> str | None:
         """Why a bundle cannot go on by itself; None if it can."""
         context = self._context
+        if is_left_by_shutdown(key.state, key.flow):
+            if context.members.takers(context.identity.broker, itself=context.accepting):
+                return "a shutdown left it without an owner"
+            self._look_again_soon()  # not a choice for each of many thousand while the last broker shuts down
+            return None
         if key.state is None or key.state is State.UNASSIGNED:
             return None
         role, broker = _responsible(key)
@@ -202,20 +212,26 @@ class Repair:
                 return f"{role} {broker} did not answer within {context.config.in_flight_limit_s:g} s"
         return None
 
+    def _look_again_soon(self) -> None:
+        """No broker may have a bundle just now."""
+        context = self._context
+        again_s = context.now.mono_s + HOMELESS_AGAIN_ROUNDS * context.config.repair_interval_s
+        self._next_scan_s = min(self._next_scan_s, again_s)
+
     def _force(self, key: KeyState, why: str) -> None:
         context = self._context
         if context.key(key.name) is not key:
             return  # of a view that this partition had before it was joined again
+        left = key.state is State.UNASSIGNED
         holder = key.owner or (key.to if key.state is State.ASSIGNING else None)
         closing = self._closing_marks.holds(key.namespace)
         named = key.to if key.state is State.RELEASING and not closing else None
         finish = named is not None and context.accepts(named)
         # The destination of an interrupted transfer lives: the operation ends as it was asked for.
         chosen = named if finish else None if closing else self._placer.choose(key, without=holder)
-        if chosen is None and not closing and holder is not None and context.is_lost(holder):
-            # No broker may have it just now. Unassigned it would wait for a lookup, which may never come.
-            again_s = context.now.mono_s + HOMELESS_AGAIN_ROUNDS * context.config.repair_interval_s
-            self._next_scan_s = min(self._next_scan_s, again_s)
+        if chosen is None and (left or (not closing and holder is not None and context.is_lost(holder))):
+            # Unassigned it would wait for a lookup, which may never come.
+            self._look_again_soon()
             return
         lost = context.members.lost.get(holder) if holder is not None else None
         name = key.name
@@ -238,12 +254,12 @@ class Repair:
             key,
             State.UNASSIGNED if chosen is None else State.ASSIGNING,
             done,
-            action=Action.REPAIR,
+            action=Action.OWN if left else Action.REPAIR,
             flow=key.flow if finish else Flow.REPAIR,
             operation=key.operation if finish else self._proposals.new_id(),
             from_=holder,
             to=chosen,
-            forced=True,
+            forced=None if left else True,
             lost=about,
             carried=key.more if finish else None,
             reason=why,

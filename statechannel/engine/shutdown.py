@@ -248,7 +248,7 @@ class Departure:
                 State.RELEASING,
                 self._written(name),
                 action=Action.TRANSFER if destination is not None else Action.UNLOAD,
-                flow=Flow.TRANSFER if destination is not None else Flow.UNLOAD,
+                flow=Flow.TRANSFER if destination is not None else Flow.SHUTDOWN,
                 operation=self._proposals.new_id(),
                 from_=me,
                 to=destination,

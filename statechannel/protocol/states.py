@@ -47,6 +47,7 @@ class Flow(StrEnum):
     SPLIT = "split"
     NAMESPACE = "namespace"
     REPAIR = "repair"
+    SHUTDOWN = "shutdown"
 
 
 class Who(StrEnum):
@@ -107,3 +108,8 @@ FORCED: Final[dict[State, Move]] = {
     State.ASSIGNING: Move(Action.REPAIR, Who.ANY, Who.SET),
 }
 """Forced moves by the state they lead to, from any state but Deleted."""
+
+
+def is_left_by_shutdown(state: State | None, flow: str | None) -> bool:
+    """Whether a bundle has no owner because brokers shut down: the leader has to assign it. Others wait for a lookup."""
+    return state is State.UNASSIGNED and flow == Flow.SHUTDOWN

@@ -11,11 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from statechannel.engine import freshness
+from statechannel.engine.commands import PreStop, Shutdown
 from statechannel.engine.context import Mode
 from statechannel.engine.inputs import HeadLost
 from statechannel.protocol.codec import encode
 from statechannel.protocol.log import Topic
-from statechannel.protocol.states import IN_FLIGHT, State
+from statechannel.protocol.states import IN_FLIGHT, State, is_left_by_shutdown
 from statechannel.sim.checks import overlap
 from statechannel.sim.drafts import Scribe
 from statechannel.sim.faults import sicknesses
@@ -39,6 +40,8 @@ LIVENESS_BOUND_S = 75.0
 QUIET_S = 3.0
 MEMBERS_AT_LEAST = 2
 SICK_FOR_S = 40.0
+LEAVE_WITHIN_S = 5.0
+PREPARES_SHARE = 0.4
 LEADER_SHARE = 0.8
 DESERTED_S = 30.0
 """The expiry, settling, and time for an observer that has met its last fault a moment ago."""
@@ -63,6 +66,7 @@ class LivenessPhase:
         self._election = election
         self._clients = clients
         self._checks = checks
+        self._wanted: set[str] = set()
 
     def settle(self) -> None:
         """Let the cluster recover, and judge it; then, perhaps, once more with one member left sick."""
@@ -80,6 +84,8 @@ class LivenessPhase:
         cluster.events.run_until(cluster.events.now_s + QUIET_S)
         self._check_end()
         options = cluster.options
+        if options.joint_shutdowns:
+            self._shut_down_together(Random(f"{cluster.seed}/joint shutdowns"))
         if options.trickle:
             join_in_a_trickle(cluster, Random(f"{cluster.seed}/trickle"), self._checks.marks)
             self._await_health(at_least_s=0.0)
@@ -113,6 +119,29 @@ class LivenessPhase:
             process.end("the end of all brokers")
         cluster.events.run_until(cluster.events.now_s + DESERTED_S)
         self._observer.check_deserted()
+
+    def _shut_down_together(self, rng: Random) -> None:
+        """Members leave at the same moment, perhaps all: what was served is served again, although no client asks for it."""
+        cluster = self._cluster
+        alive = cluster.alive()
+        leaving = rng.sample(alive, rng.randint(MEMBERS_AT_LEAST, len(alive)))
+        cluster.note(f"{', '.join(process.name for process in leaving)} leave at the same moment")
+        cluster.trace.count("joint shutdowns")
+        self._wanted = {
+            key.name for truth in cluster.truths for key in truth.view.live() if key.state is State.ASSIGNED
+        }
+        for process in leaving:
+            if rng.random() < PREPARES_SHARE:
+                self._clients.ask(process, PreStop(LEAVE_WITHIN_S))
+                cluster.events.after(rng.uniform(0.0, LEAVE_WITHIN_S), partial(self._leave, process))
+            else:
+                self._leave(process)
+        self._await_health(at_least_s=LEAVE_WITHIN_S)
+        self._wanted = set()
+
+    def _leave(self, process: SimProcess) -> None:
+        if process.alive:
+            self._clients.ask(process, Shutdown(LEAVE_WITHIN_S))
 
     def _await_health(self, *, at_least_s: float) -> None:
         """Return once nothing is wrong, every bundle having been looked up, but not before some time has passed."""
@@ -217,6 +246,10 @@ class LivenessPhase:
             for key in truth.view.live():
                 if key.state in IN_FLIGHT:
                     problems.append(f"in flight: {key!r}")
+                elif key.state is State.UNASSIGNED and key.name in self._wanted:
+                    problems.append(f"left without an owner: {key!r}")
+                elif is_left_by_shutdown(key.state, key.flow):
+                    problems.append(f"left by a shutdown: {key!r}")
                 elif key.state is State.ASSIGNED and (key.name, key.version) not in served:
                     problems.append(f"not served: {key!r}")
                 elif (

@@ -18,6 +18,7 @@ SHARES = {
     "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
     "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
     "split_hooks": 0.5, "observer": 0.4, "canary": 0.4, "transactions": 0.25, "lost_heads": 0.15,
+    "joint_shutdowns": 0.3,
 }  # fmt: skip
 PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25, "transactions": 0.3}
 """Options that came later. Each is drawn by itself, so that the seeds of the corpus mean what they meant."""
@@ -33,6 +34,7 @@ ENDS = (
     "sick_owners",
     "sick_starters",
     "lost_heads",
+    "joint_shutdowns",
 )
 """Options that add something to the end of a run, once all processes are well."""
 
@@ -64,6 +66,7 @@ class EngineOptions:
         canary: Each broker asks the others whether they serve what the log says.
         observer: A process that only reads is asked for owners, and suffers as brokers do.
         lost_heads: Once all are well, records are deleted from the heads of the channel's logs, and one joins.
+        joint_shutdowns: Once all are well, members shut down or prepare to at the same moment, and no client looks a bundle up.
         forgiving: What a cold start changes without need is let pass, to see the harm that follows.
     """
 
@@ -117,6 +120,7 @@ class EngineOptions:
     canary: bool = False
     transactions: bool = False
     lost_heads: bool = False
+    joint_shutdowns: bool = False
     forgiving: bool = False
 
 

@@ -296,7 +296,7 @@ MUST_HAPPEN = {
         "event leader.fit-again", "event deputy.began", "reports without an offset",
         "readers opened anew", "departures during a join", "stopped: shutdown-late", "subscriptions", "streams interrupted",
         "blackouts", "trickles", "late returns", "late losers", "deaf joiners", "registry floods", "transactions", "lost heads",
-        "owners left sick", "starters left sick", "event membership.suspended", "event membership.resumed",
+        "joint shutdowns", "owners left sick", "starters left sick", "event membership.suspended", "event membership.resumed",
         "owners named by the observer", "owners with an age named by the observer", "faults of the observer",
         "answers of the observer that no broker lives", "questions of canaries",
     ),

@@ -11,9 +11,8 @@ from click.testing import Result
 from rich.console import Console
 
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.verdict_file import each_of
-from statechannel.audit.views import LogViews, read_views
+from statechannel.audit.views import LogViews
 from statechannel.cli import brokers, bundles
 from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import Output, stdout
@@ -30,7 +29,6 @@ from statechannel.http_api import documents
 from statechannel.protocol.states import State
 from statechannel.replay.auditor import audit_full
 from statechannel.settings import load
-from tests.cli.conftest import GOLDEN
 from tests.support import doctor_facts
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
@@ -75,7 +73,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "brokers": [broker("b1", leading=True), broker("b2", lag_records=400, lag_ms=4_000)],
         "rates": {"1m": {"accepted": 12.0, "wrong-base": 1.0}, "5m": {"accepted": 3.5}, "15m": {"accepted": 1.17}},
         "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "message": "b3 was lost without a goodbye"}],
-        "unasked": 0,
+        "without_owner": None,
         **changes,
     }
     return with_health(fields, LIMITS)
@@ -191,34 +189,27 @@ def test_blind_without_a_leader(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert "leader                none, for 8.00 s" in lines
 
 
-def test_bundles_that_no_client_has_looked_up_since_all_brokers_stopped(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    lines = shown(figures(unasked=9), capsys)
-    assert lines[1] == "         9 bundles had an owner before the last stop and no client has looked them up since"
+def test_bundles_that_were_served_and_have_no_owner_are_counted_but_for_those_that_were_unloaded() -> None:
+    log = Log()
+    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
+    for bundle in (LOWER, UPPER):
+        log.write(f"{NAMESPACE}/{bundle}", "Assigning", to="b1")
+        log.write(f"{NAMESPACE}/{bundle}", "Assigned", to="b1", by="b1")
+        log.write(f"{NAMESPACE}/{bundle}", "Releasing", flow="unload", by="b1", **{"from": "b1"})
+    log.write(f"{NAMESPACE}/{LOWER}", "Unassigned", flow="unload", by="b1", **{"from": "b1"})
+    log.write(f"{NAMESPACE}/{UPPER}", "Unassigned", flow="shutdown", by="b1", **{"from": "b1"})
+    left_ms = log.records[-1].timestamp_ms
 
-
-def test_they_are_counted_from_the_restart() -> None:
-    inputs = status_figures.StatusInputs(RegistryStory(6.0))
-    log = read_export(GOLDEN / "junk-1.jsonl")
-    views = read_views(log, observers=inputs.observers())
-    waiting = [
-        inputs.times.of(0, key.offset) or 0
-        for key in views.live()
-        if key.state is State.UNASSIGNED and key.from_ is not None
-    ]
-    assert waiting, "the golden log has bundles that lost their owner"
-
-    def unasked(restarted_ms: int | None) -> int:
-        inputs.story.restarted_ms = restarted_ms
+    def found() -> Any:
+        inputs = status_figures.StatusInputs(RegistryStory(6.0))
+        views = LogViews((audit_full(0, 1, log.records, inputs.observe),), (log.at_ms,))
         registry = RegistryFold(6.0).registry()
-        found = status_figures.figures(views, registry, inputs, Remarks(), channel="c", bootstrap_servers="k:1")
-        return int(found["unasked"])
+        place = {"channel": "c", "bootstrap_servers": "k:1"}
+        return status_figures.figures(views, registry, inputs, Remarks(), **place)["without_owner"]
 
-    assert unasked(None) == 0
-    assert unasked(min(waiting) - 1) == 0
-    assert unasked(max(waiting)) == len(waiting)
+    assert found() == {"bundles": 1, "since_ms": left_ms}
+    log.write(f"{NAMESPACE}/{UPPER}", "Assigning", to="b2")
+    assert found() is None
 
 
 HUNG = {
@@ -510,6 +501,9 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
     ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),
+    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_001}}, "degraded", "without-owner"),
+    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_000}}, "healthy", ""),
+    ({"without_owner": {"bundles": 1, "since_ms": None}}, "degraded", "without-owner"),
     ({"leader": None}, "degraded", "no-leader"),
     (
         {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},

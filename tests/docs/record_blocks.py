@@ -44,7 +44,7 @@ FIELDS = (
     Field("forced", "bool, default false", RESOLVER, "a repair of a bundle: legal from every state but Deleted"),
     Field("clean_to", "int from -1", LEDGER, "all was applied, and no key in debt, through this offset; -1: there is debt"),
     Field("action", "any", READERS, "the word for the move (table of moves in [protocol.md](protocol.md))"),
-    Field("flow", "any", READERS, "`assignment`, `transfer`, `unload`, `split`, `namespace` or `repair`"),
+    Field("flow", "any", READERS, "`assignment`, `transfer`, `unload`, `split`, `namespace`, `repair` or `shutdown`"),
     Field("operation", "any", READERS, "id of the command that caused it; reactions and asserts copy it, and `flow`"),
     Field("decision", "any", READERS, "id of the decision of the balancer that wants the move"),
     Field("reason", "any", READERS, "a text for people"),

@@ -28,6 +28,7 @@ from statechannel.engine.streams import Streams
 from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.keys import Writer
 from statechannel.protocol.replica import Phase
+from statechannel.protocol.states import State
 from statechannel.sim import wire
 from tests.mutants.planting import Patcher, nothing, plant
 
@@ -280,6 +281,14 @@ def _delivered_means_accepted(patcher: Patcher) -> None:
 @plant(ENGINE, "the periodic repair died of an exception that was only logged")
 def _repair_died(patcher: Patcher) -> None:
     patcher.bend(Repair, "tick", nothing)
+
+
+@plant(ENGINE, "what a shutdown leaves without an owner waits for a lookup", end="joint_shutdowns")
+def _shutdown_leaves_bundles(patcher: Patcher) -> None:
+    def make(orphaned: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda repair, key: None if key.state is State.UNASSIGNED else orphaned(repair, key)
+
+    patcher.bend(Repair, "_orphaned", make)
 
 
 @plant(ENGINE, "the registry is not expired at all")

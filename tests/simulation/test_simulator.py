@@ -99,6 +99,7 @@ RARE = {
     "heard-though-it-serves-nothing": 48,
     "no-probes": 8,
     "place-kept-unheard": 17,
+    "shutdown-leaves-bundles": 3,
 }
 """One of many seeds that show it."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.protocol.bounded import remember
-from statechannel.protocol.states import IN_FLIGHT, State
+from statechannel.protocol.states import IN_FLIGHT, Flow, State
 
 if TYPE_CHECKING:
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.record import Record
 
 _PHASES = {State.ASSIGNING: "acquire", State.RELEASING: "release", State.SPLITTING: "split"}
-FLOWS = frozenset({"assignment", "transfer", "unload", "split", "repair", "namespace"})
+FLOWS = frozenset(flow.value for flow in Flow)
 LOST = "lost"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,13 @@ from statechannel.cli.kit.remarks import Remarks
 from statechannel.engine.membership import Member
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.states import State
+from statechannel.protocol.states import Flow, State
 from statechannel.protocol.view import Judgement
 
 INCIDENTS = 8
 GAP_OVER_S = 1.0
+_NOT_ON_REQUEST = frozenset({Flow.SHUTDOWN, Flow.TRANSFER, Flow.REPAIR})
+"""Flows whose Unassigned record means that a bundle was served, and was to be served on."""
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ def figures(
     of_registry = without_listed(inputs.story.incidents, forged["newest"], acknowledged)
     every = [*without_repaired([*of_registry, *inputs.incidents.all()]), *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
+    declined = _declined(live, registry, inputs.incidents)
     return {
         "channel": channel,
         "bootstrap_servers": bootstrap_servers,
@@ -104,7 +107,7 @@ def figures(
         "bundles": len(live),
         "assigned": sum(key.state is State.ASSIGNED for key in live),
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
-        "unasked": _unasked(views, inputs),
+        "without_owner": _without_owner(views, inputs.times, {row["bundle"] for row in declined}),
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
         "without_service": _without_service(live, registry, inputs),
         "debts": debts,
@@ -128,7 +131,7 @@ def figures(
         "forged": forged,
         **_disowned(inputs, forged["newest"]),
         "doubled": inputs.story.doubled_at(at_ms),
-        "declined_bundles": _declined(live, registry, inputs.incidents),
+        "declined_bundles": declined,
         "deleted_namespaces": [
             {
                 "namespace": item.namespace,
@@ -203,18 +206,20 @@ def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict
     }
 
 
-def _unasked(views: LogViews, inputs: StatusInputs) -> int:
-    """Bundles that lost their owner before all brokers had stopped, and were not looked up since their restart."""
-    restarted_ms = inputs.story.restarted_ms
-    if restarted_ms is None:
-        return 0
-    waiting = (
-        inputs.times.of(part.view.partition, key.offset) or 0
+def _without_owner(views: LogViews, times: LogTimes, declined: Collection[str]) -> dict[str, Any] | None:
+    """Bundles that lost their owner though no unload was requested, and the earliest time of that; None: there are none.
+
+    Args:
+        declined: Bundles that are reported as declined already.
+    """
+    waiting = [
+        times.of(part.view.partition, key.offset)
         for part in views.parts
         for key in part.view.live()
-        if key.state is State.UNASSIGNED and key.from_ is not None
-    )
-    return sum(since_ms <= restarted_ms for since_ms in waiting)
+        if key.state is State.UNASSIGNED and key.flow in _NOT_ON_REQUEST and key.name not in declined
+    ]
+    since_ms = [at_ms for at_ms in waiting if at_ms is not None]
+    return {"bundles": len(waiting), "since_ms": min(since_ms, default=None)} if waiting else None
 
 
 def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIncidents) -> list[dict[str, Any]]:

@@ -53,6 +53,7 @@ class HealthReason(StrEnum):
     BUNDLES_DECLINED = "bundles-declined"
     BUNDLES_UNPLACED = "bundles-unplaced"
     DECLINED_BY_SOME = "declined-by-some"
+    WITHOUT_OWNER = "without-owner"
     BROKER_LOST = "broker-lost"
     OWNER_UNREACHABLE = "owner-unreachable"
     NO_LEADER = "no-leader"
@@ -141,6 +142,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     by_some = unserved_by_some(fields, limits)
     if by_some:
         yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
+    unowned = fields.get("without_owner")
+    if unowned is not None and (unowned["since_ms"] is None or fields["at_ms"] - unowned["since_ms"] > _BRIEF_MS):
+        yield HealthProblem(HealthReason.WITHOUT_OWNER, _unowned_sentence(unowned))
     reported = canary_sentence(fields)
     if reported:
         yield HealthProblem(HealthReason.CANARY, reported)
@@ -285,6 +289,15 @@ def decline_sentence(refused: Sequence[Mapping[str, Any]]) -> str:
 
 def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
     return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
+
+
+def _unowned_sentence(unowned: Mapping[str, Any]) -> str:
+    many = "1 bundle was" if unowned["bundles"] == 1 else f"{unowned['bundles']} bundles were"
+    since = "" if unowned["since_ms"] is None else f", since {moment(unowned['since_ms'])}"
+    return (
+        f"{many} served, no unload was requested, and no broker owns {'it' if unowned['bundles'] == 1 else 'them'}{since}; "
+        "`statechannel bundles --unowned` lists them, and a lookup of each assigns it"
+    )
 
 
 def blocked_sentence(row: Mapping[str, Any]) -> str:

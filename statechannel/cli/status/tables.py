@@ -63,11 +63,6 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
     problems = [problem["message"] for problem in fields["problems"]] or [_well(fields)]
     first, *others = problems
     facts = [Fact(verdict.value.upper(), first, head=_TONES[verdict]), *(Fact("", text) for text in others)]
-    if fields["unasked"]:
-        many = fields["unasked"]
-        verb = "bundle had" if many == 1 else "bundles had"
-        note = f"{many} {verb} an owner before the last stop and no client has looked {'it' if many == 1 else 'them'} up since"
-        facts.append(Fact("", note))
     facts += [Fact("", text) for text in _acknowledged(fields)]
     for deleted in fields.get("deleted_namespaces", ())[-_DELETED_SHOWN:]:
         if deleted["ago_ms"] <= _DELETED_LATELY_MS:

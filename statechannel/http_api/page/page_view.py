@@ -16,7 +16,7 @@ from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
 from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
 from statechannel.http_api.page.replicas_compared import ReplicasCompared, ReplicaSeen, ReplicaStanding
 from statechannel.protocol.bundle import parse_key
-from statechannel.protocol.states import IN_FLIGHT, State
+from statechannel.protocol.states import IN_FLIGHT, State, is_left_by_shutdown
 
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
@@ -77,7 +77,7 @@ class PageView:
         self.limits = limits
         self._look: ClusterLook | None = None
         self._owned: Counter[str | None] = Counter()
-        self._unasked = 0
+        self._unassigned = 0
         self._between: dict[int, _Between] = {}
         self._heat: RangeHeatMap | None = None
         self._moves = BundleMovesSeen()
@@ -96,12 +96,12 @@ class PageView:
         for known in (self._owned, self._between, self._moves):
             known.clear()
         self._heat = None
-        self._unasked = 0
+        self._unassigned = 0
         for _, _, holding in self.journal.table.rows():
             self._owned[holding.owner] += 1
-            self._unasked += holding.state is State.UNASSIGNED
+            self._unassigned += holding.state is State.UNASSIGNED
         for start in kept:
-            parts = parse_key(start.key) if start.holding.state in IN_FLIGHT else None
+            parts = parse_key(start.key) if _is_between(start.holding, start.flow) else None
             if parts is not None:
                 key = self.journal.table.key_of(parts.namespace, parts.lower)
                 self._between[key] = _Between(
@@ -121,12 +121,12 @@ class PageView:
             self._owned[before.owner] -= 1
             if not self._owned[before.owner]:
                 del self._owned[before.owner]
-            self._unasked -= before.state is State.UNASSIGNED
+            self._unassigned -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
         if after is not None:
             self._owned[after.owner] += 1
-            self._unasked += after.state is State.UNASSIGNED
-            if after.state in IN_FLIGHT:
+            self._unassigned += after.state is State.UNASSIGNED
+            if _is_between(after, step.note.flow):
                 self._between[step.key] = _Between(
                     step.upper, after, step.at_ms, step.operation, step.note.flow, step.note.decision
                 )
@@ -211,6 +211,7 @@ class PageView:
 
     def _head(self, look: ClusterLook, owned: Mapping[str, int]) -> dict[str, Any]:
         alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
+        unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in self._between.values())
         return {
             "leader": look.leader,
             "term": look.term,
@@ -219,8 +220,8 @@ class PageView:
             "broker": look.broker,
             "brokers": len(alive),
             "bundles": len(self.journal.table),
-            "unasked": self._unasked,
-            "unserved": len(self.journal.table) - self._unasked - sum(owned.get(row["broker"], 0) for row in alive),
+            "unasked": unasked,
+            "unserved": len(self.journal.table) - unasked - sum(owned.get(row["broker"], 0) for row in alive),
             "mean": round(sum(owned.get(row["broker"], 0) for row in alive) / len(alive), 1) if alive else None,
             "namespaces": self.journal.table.live_namespaces,
             "repair_paused": look.repair_paused,
@@ -311,6 +312,11 @@ class PageView:
         more = {verdict: count for verdict, count in sorted(more.items(), key=lambda item: -item[1]) if count > 0}
         records = sum(more.values())
         return JunkRate(records, max(1.0, (last_ms - first_ms) / 1_000), more) if records >= JUNK_RECORDS else None
+
+
+def _is_between(holding: Holding, flow: str | None) -> bool:
+    """Whether a broker or the leader has to act so that the bundle gets an owner."""
+    return holding.state in IN_FLIGHT or is_left_by_shutdown(holding.state, flow)
 
 
 _LAG_SHOWN: Final = 1_000

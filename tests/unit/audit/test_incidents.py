@@ -310,23 +310,6 @@ def test_a_leader_that_wakes_up_leads_where_no_other_took_over() -> None:
     assert registry.story.leader == "b1"
 
 
-def test_a_start_while_no_other_process_is_alive_is_a_restart_of_the_channel() -> None:
-    registry = Registry()
-    registry.beats(0, 5, "b1", "b2")
-    assert registry.story.restarted_ms == 0, "b1 was the first"
-    registry.beat(5, "b1", leaving=True)
-    registry.beat(6, "b1", process=2)
-    assert registry.story.restarted_ms == 0, "b2 was alive"
-    registry.beat(7, "b2", leaving=True)
-    registry.beat(8, "b1", process=2, leaving=True)
-    assert registry.story.restarted_ms == 0, "nobody has started"
-    registry.beat(60, "b1", process=3)
-    registry.beat(61, "b2", process=2)
-    assert registry.story.restarted_ms == 60_000
-    registry.beat(200, "b3")
-    assert registry.story.restarted_ms == 200_000, "the others were silent for longer than their expiry"
-
-
 def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
     registry = Registry()
     registry.beats(0, 3, "b1", "b2")

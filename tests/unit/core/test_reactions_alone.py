@@ -37,7 +37,7 @@ def test_assigning_prepares_then_returns_then_serves(bench):
     done = result.pop("done")
     assert result == {
         "key": LOW, "state": State.ASSIGNED, "action": Action.RETURN, "flow": "assignment", "operation": "op1",
-        "from_": None, "to": "a", "carried": {"colour": "red"},
+        "from_": None, "to": "a", "carried": {"colour": "red"}, "reason": None,
     }  # fmt: skip
     done(ProposalResult(ProposalStatus.ACCEPTED))
     bench.seen(LOW, "Assigned", to="a")
@@ -61,7 +61,7 @@ def test_while_draining_it_declines_without_a_hook(bench):
     assert bench.hooks() == []
     (result,) = bench.written()
     assert (result["state"], result["action"], result["from_"], result["flow"], result["operation"]) == (
-        State.UNASSIGNED, Action.DECLINE, "a", "assignment", "op1",
+        State.UNASSIGNED, Action.DECLINE, "a", "shutdown", "op1",
     )  # fmt: skip
     assert result.get("to") is None
 

@@ -97,6 +97,30 @@ def test_the_present_is_the_fold_and_every_past_that_of_a_prefix(changes):
     assert {row["bundle"] for row in difference(before, after)["bundles"]} == differing
 
 
+def test_what_a_shutdown_left_waits_for_the_leader_and_not_for_a_lookup():
+    begins = [
+        BundleStart(name.encode(), NOBODY, flow=flow)
+        for name, flow in zip(BUNDLES, ["shutdown"] + 3 * ["unload"], strict=True)
+    ]
+    view = PageView(LIMITS)
+    view.begin(begins, {0: 0})
+    view.take([change(1, BUNDLES[1], State.UNASSIGNED, "b1", flow="shutdown")])
+    view.take([change(2, BUNDLES[2], State.UNASSIGNED, "b1", flow="unload")])
+
+    def seen(at_ms):
+        view.look(look_of([broker_row(name) for name in BROKERS], at_ms=at_ms))
+        sections = view.sections()
+        waiting = {row["bundle"]: row["who"] for row in sections["between"]["rows"]}
+        return sections["head"]["unasked"], sections["head"]["unserved"], waiting, sections["problems"]
+
+    assert seen(2_000) == (2, 2, {BUNDLES[0]: None, BUNDLES[1]: None}, [])
+    _, _, _, (problem,) = seen(17_000)
+    assert (problem["kind"], problem["since_ms"]) == ("stuck", 1_000)
+    view.take([change(n + 3, BUNDLES[n], State.ASSIGNING, None, "b2") for n in (0, 1)])
+    view.take([change(n + 5, BUNDLES[n], State.ASSIGNED, None, "b2") for n in (0, 1)])
+    assert seen(18_000) == (2, 0, {}, [])
+
+
 @given(logs())
 def test_sums_are_those_of_the_rows(changes):
     view = begun()

@@ -114,6 +114,21 @@ async def test_a_killed_broker_runs_nothing_more_and_its_bundles_get_another_own
     assert not a.alive
 
 
+async def test_brokers_that_stop_at_the_same_moment_leave_no_bundle_without_an_owner(channel_kit: ChannelKit) -> None:
+    kit = channel_kit
+    a, b, _ = [await kit.broker(name) for name in "abc"]
+    bundles = await kit.namespace(bundles=8)
+    for number, bundle in enumerate(bundles):
+        await kit.own(bundle, "abcccccc"[number])  # so a and b choose each other, as long as they may
+    unloaded = bundles.pop()
+    await kit.unload(unloaded)
+    stopped = await asyncio.gather(a.stop(), b.stop())
+    assert [end.reason for end in stopped] == ["closed", "closed"]
+    await kit.advance(10)
+    assert kit.owners() == dict.fromkeys(bundles, "c")
+    assert kit.owner(unloaded) is None
+
+
 def test_what_a_killed_broker_had_begun_is_closed_with_the_kit_and_not_in_a_later_test() -> None:
     closed: list[str] = []
 
