@@ -31,8 +31,10 @@ class Raised(NamedTuple):
 
 
 def fork_in_c() -> int:
-    """As servers written in C do it: no hook of Python is called."""
+    """As servers written in C do it, outside of any loop: no hook of Python is called."""
     child: int = ctypes.PyDLL(None).fork()
+    if child == 0:
+        asyncio._set_running_loop(None)
     return child
 
 
