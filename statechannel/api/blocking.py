@@ -9,6 +9,7 @@ from statechannel.api.member import Ticket
 from statechannel.broker import arguments
 from statechannel.broker.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
 from statechannel.broker.loop_thread import LoopThread
+from statechannel.broker.opening_process import OfOneProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ class BlockingTicket:
         return self._loop.call(self._ticket.outcome(timeout_s))
 
 
-class BlockingStateChannel:
+class BlockingStateChannel(OfOneProcess):
     """See `statechannel.api.StateChannel`. May be used by several threads at once."""
 
     def __init__(self, loop: LoopThread, channel: StateChannel, hooks: ThreadedHooks | None) -> None:
@@ -122,7 +123,8 @@ class BlockingStateChannel:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if self._loop.process.forked is None:  # the child of a fork leaves the block, too: nothing there is its own
+            self.close()
 
     def ask(self, command: Command) -> Outcome:
         """See `StateChannel.ask`."""

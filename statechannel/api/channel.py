@@ -238,6 +238,7 @@ class StateChannel(ChannelMember):
     @property
     def shutdown_budget_s(self) -> float:
         """What a shutdown would take now at most: `hooks.shutdown_budget_s`, and `hooks.shutdown_bundle_s` for each bundle."""
+        self._host.process.require()
         hooks = self._settings.hooks
         return hooks.shutdown_budget_s + hooks.shutdown_bundle_s * self._host.engine.reactions.serving_count
 
@@ -332,7 +333,9 @@ class Opening:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.shutdown()
+        # The child of a fork leaves the block, too: nothing there is its own.
+        if self._channel is not None and self._channel._host.process.forked is None:  # noqa: SLF001
+            await self.shutdown()
 
     async def shutdown(self, budget_s: float | None = None) -> Stopped | None:
         """See `StateChannel.shutdown`. A call that still opens the member ends before this one returns, mostly with an error.

@@ -38,7 +38,7 @@ class Redirect(NamedTuple):
     """This process may not serve the request now.
 
     Attributes:
-        reason: A stable code: `other-owner`; `no-owner`; else that of `NotFound` or `Undetermined`.
+        reason: A stable code: `other-owner`; `no-owner`; `forked` (processes.md); else that of `NotFound` or `Undetermined`.
         bundle: Key of the bundle; empty if the name means none.
         broker: Who serves it, by this process's view; None where no broker does, or it is not known: ask again.
         urls: Listeners of that broker, by protocol name.
@@ -94,6 +94,8 @@ class Guard:
         """See `ChannelMember.guard`."""
         host = self._host
         owner: Outcome | None = host.cached_owner(name)
+        if owner is None and (forked := host.process.forked) is not None:
+            return Redirect(forked.reason, forked.detail)
         bundle = owner.bundle if isinstance(owner, Owned) else self._peeks.bundle(name)
         if isinstance(bundle, NotFound | Undetermined):
             return Redirect(bundle.reason, bundle.message)

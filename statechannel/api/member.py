@@ -15,6 +15,7 @@ from ulid import ULID
 from statechannel.api.guard import Admission, AdmittedCounts, Guard, Redirect
 from statechannel.broker import arguments
 from statechannel.broker.hooks import refuse_inside_hook
+from statechannel.broker.opening_process import OfOneProcess
 from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
 from statechannel.engine.cluster_view import BrokerSeen, ClusterView, ClusterViews, brokers_of, owners_of
@@ -181,7 +182,7 @@ def _ticketed(begin: Callable[_Given, Coroutine[Any, Any, Ticket]]) -> Callable[
     return pending
 
 
-class ChannelMember:
+class ChannelMember(OfOneProcess):
     """A member of the channel, without its opening and closing. For one loop, whichever thread runs it."""
 
     def __init__(self, opened: Opened, settings: Settings) -> None:
@@ -197,6 +198,7 @@ class ChannelMember:
         """Begin a call that waits for the channel.
 
         Raises:
+            ChannelStoppedError: The caller is the child of a fork.
             HookReentryError: The caller is a hook, for which the channel waits.
             WrongLoopError: The caller runs in another event loop.
         """
@@ -204,6 +206,7 @@ class ChannelMember:
         refuse_inside_hook(method)
 
     def _check_loop(self, method: str) -> None:
+        self._host.process.require()
         if asyncio.get_running_loop() is not self._loop:
             raise WrongLoopError(method)
 
@@ -211,8 +214,10 @@ class ChannelMember:
         """Begin a call that reads the state of this member.
 
         Raises:
+            ChannelStoppedError: The caller is the child of a fork.
             WrongLoopError: The caller runs beside the loop of this member, and what it reads may change meanwhile.
         """
+        self._host.process.require()
         # Not the thread that opened it: a loop may go on in another thread.
         if self._loop.is_running() and _running_loop() is not self._loop:
             raise WrongLoopError(f"StateChannel.{method}", awaited=False)
@@ -311,6 +316,7 @@ class ChannelMember:
     def ticket(self, operation: str) -> Ticket:
         """The ticket of an operation, started by any broker, also before a restart."""
         arguments.text("operation", operation)
+        self._host.process.require()
         return Ticket(self, operation)
 
     def _begin(self, command: Command, operation: str) -> Ticket:
@@ -383,6 +389,7 @@ class ChannelMember:
     @property
     def log_time_ms(self) -> int:
         """Log time of the last registry record that was read: all brokers write one every few seconds; 0 before the first."""
+        self._host.process.require()
         return self._host.engine.presence.last_ms
 
     def locate(self, name: str) -> str | NotFound:
@@ -443,6 +450,7 @@ class ChannelMember:
     @property
     def metrics_registry(self) -> CollectorRegistry:
         """Prometheus registry of this member; extensions add their metrics."""
+        self._host.process.require()
         return self._host.metrics.registry
 
     def request(
@@ -549,6 +557,7 @@ class ChannelMember:
 
     def admitted(self) -> dict[str, AdmittedCounts]:
         """What `guard` has admitted since the start, by bundle; of the last 100,000 bundles. From any thread."""
+        self._host.process.require()
         return self._guard.counts()
 
     def digest(self) -> tuple[str, dict[int, int]]:

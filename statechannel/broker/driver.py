@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from statechannel.broker.host_platform import HostClocks
 from statechannel.broker.inbox import SIZE_LIMIT_BYTES, Inbox
 from statechannel.broker.observe.stalls import Stalls
+from statechannel.broker.opening_process import opening_process
 from statechannel.engine.inputs import Tick
 from statechannel.protocol.log import RecordRead, RecordsRead
 
@@ -100,6 +101,8 @@ class Driver:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        self._process = opening_process()
         self._recent: deque[Input] = deque(maxlen=self._options.evidence)
         self._current: Sequence[Input] = ()
         self._context = copy_context()  # not that of the thread that wakes us
@@ -184,7 +187,7 @@ class Driver:
     def _pump(self) -> None:
         """Process queued inputs for at most one time slice."""
         self._scheduled = False  # inputs put from here on request another turn
-        if not self._running:
+        if not self._running or self._process.forked is not None:
             return
         self.stalls.begin()
         try:
@@ -256,13 +259,14 @@ class Driver:
         """Set the timer for the engine's next deadline or the next beat; an earlier one is kept."""
         if self._loop is None:
             return
-        wait_s = max(0.0, min(self._options.beat_s, self._engine.wake_at_s - self.now_s()))
+        due_s = self._loop.time() + max(0.0, min(self._options.beat_s, self._engine.wake_at_s - self.now_s()))
         if self._timer is not None:
-            if self._timer.when() <= self._loop.time() + wait_s + _TIMER_SLACK_S:
+            if self._timer_s <= due_s + _TIMER_SLACK_S:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_later(wait_s, self._timed, context=self._context)
-        self.stalls.due(self._timer.when())
+        # Not `TimerHandle.when`, which the handles of other loops do not always have.
+        self._timer, self._timer_s = self._loop.call_at(due_s, self._timed, context=self._context), due_s
+        self.stalls.due(due_s)
 
     def _timed(self) -> None:
         self._timer = None

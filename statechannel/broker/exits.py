@@ -33,6 +33,7 @@ STOP_REASONS = {
     "topic-broken": "a topic was re-created or truncated",
     "part-failed": "a reader, the writer or the election failed for good",
     "loop-closed": "the event loop was closed while the channel was open",
+    "forked": "this process is a child by fork of the one that opened it, where it runs on",
     "invariant-violated": "a bug",
     "stuck": "the event loop is stuck, and `broker run` ended its process",
     "killed": "a test kit ended it as `kill -9` would",
@@ -41,13 +42,15 @@ STOP_REASONS = {
 """Why a member stops, by the stable word."""
 
 _CLOSED = "It was closed on request, and nothing is left to be repaired; `StateChannel.open` opens a new one."
-_HINTS = {
+HINTS: dict[str, str] = {
     "shutdown": _CLOSED,
     "closed": _CLOSED,
     "id-in-use": "Stop that process (`statechannel brokers` shows who is alive), choose another id, or take over: "
     "`membership={'take_over': True}`, --take-over.",
     "replaced": "Nothing to do: the other process serves on under this id.",
     "newer-format": "Upgrade this broker to the version that the others run.",
+    "forked": "Open one in each worker, after the fork: in gunicorn's `post_fork`, Celery's `worker_process_init`, or the "
+    "function that `multiprocessing` calls (design/processes.md).",
     "topic-broken": "Look at the topic with `statechannel init`; a re-created or cut topic must not be read on.",
 }
 
@@ -81,7 +84,7 @@ class ChannelStoppedError(StateChannelError):
     def __init__(self, stopped: Stopped) -> None:
         super().__init__(
             f"The channel stopped ({stopped.reason}): {stopped.detail}",
-            hint=_HINTS.get(
+            hint=HINTS.get(
                 stopped.reason, "Start a new process once the reason is gone; what it owned is repaired by the others."
             ),
             exit_code=stopped.exit_code or ExitCode.BROKER_STOPPED,

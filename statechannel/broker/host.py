@@ -25,6 +25,7 @@ from statechannel.broker.next_steps import with_next_step
 from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.observe.topic_conditions import TopicConditions
+from statechannel.broker.opening_process import opening_process
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.requests import EngineSurroundings, RequestCoordinator
 from statechannel.broker.supervision import (
@@ -122,6 +123,7 @@ class Host:
         self.options = options or HostOptions()
         self.metrics = metrics
         self.live = LiveChanges(self.options.changes_max_bytes, engine.streams.closed_why)
+        self.process = opening_process()
         self.endpoint: Endpoint | None = None
         self.availability: Availability | None = None
         self.topics = TopicConditions(metrics)
@@ -202,13 +204,18 @@ class Host:
     def stopped(self) -> Stopped | None:
         """How this member ends or has ended; None while it runs. In any thread."""
         if self._stopping is None:
-            self._driver.check_loop()
+            if self.process.forked is not None:
+                return self.process.forked
+            if not self._driver.check_loop():
+                return LOOP_CLOSED
         return self._stopping
 
     async def wait_stopped(self) -> Stopped:
         """Return once everything is closed."""
         if self._ended is None:
             raise RuntimeError("the host was not started")
+        if not self._ended.done():
+            self.process.require()
         return await asyncio.shield(self._ended)
 
     async def wait_caught_up(self, timeout_s: float) -> None:
@@ -233,7 +240,7 @@ class Host:
 
     def stop(self, stopped: Stopped) -> None:
         """Stop processing and close everything; `wait_stopped` waits for the end."""
-        if self._stopping is not None:
+        if self.stopped is not None:
             return
         self._stopping = stopped
         serving = self._around.serving_count()  # before they are released
@@ -398,7 +405,7 @@ class Host:
 
     def cached_owner(self, name: str) -> commands.Owned | None:
         """See `OwnerCache.find`; may be called from any thread."""
-        if self._gone():
+        if self.stopped is not None:
             return None
         owner = self.engine.cached_owner(self._driver.now_s(), name)
         if owner is not None:
@@ -407,8 +414,8 @@ class Host:
 
     def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
-        if self._stopping is not None:
-            raise ChannelStoppedError(self._stopping)
+        if (stopped := self.stopped) is not None:
+            raise ChannelStoppedError(stopped)
         if len(self._waiting) >= self.options.commands_max and not isinstance(command, commands.Shutdown):
             raise TooManyCommandsError(self.options.commands_max)
         if isinstance(command, commands.Shutdown) and self._budget_until_s is None:
@@ -475,8 +482,8 @@ class Host:
         Raises:
             ChannelStoppedError: This member has stopped.
         """
-        if self._stopping is not None:
-            raise ChannelStoppedError(self._stopping)
+        if (stopped := self.stopped) is not None:
+            raise ChannelStoppedError(stopped)
         request = Request(str(ULID()), asked.value, 0, args, self._around.broker)
         if on_reply is not None:
             self._desk.hear(request.id, on_reply)
@@ -546,24 +553,17 @@ class Host:
             unanswered=self._log.unanswered,
         )
 
-    def _gone(self) -> bool:
-        """Whether this member has ended, or its loop was closed under it. In any thread.
-
-        The engine may not know: it is not stepped any more.
-        """
-        return self._stopping is not None or not self._driver.check_loop()
-
     def serving(self) -> dict[str, int]:
         """Bundles that this process serves right now, with their generations."""
-        return {} if self._gone() else self.engine.serving()
+        return {} if self.stopped is not None else self.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
         """Generation by which this process may serve a bundle right now, by the engine's clock. In any thread."""
-        return None if self._gone() else self.engine.lease.serves_at(bundle, self._driver.now_s())
+        return None if self.stopped is not None else self.engine.lease.serves_at(bundle, self._driver.now_s())
 
     def accepts_writes(self, bundle: str) -> int | None:
         """Generation by which this process may take writes to a bundle right now, by the engine's clock. In any thread."""
-        return None if self._gone() else self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
+        return None if self.stopped is not None else self.engine.lease.accepts_writes_at(bundle, self._driver.now_s())
 
     @property
     def hooks(self) -> HookCounts:
@@ -579,7 +579,7 @@ class Host:
         """Status of the engine and of this runtime."""
         return {
             **self.engine.status(),
-            **(_ENDED if self._gone() else {}),
+            **(_ENDED if self.stopped is not None else {}),
             "runtime": {
                 "steps": self._driver.steps,
                 "waiting_inputs": len(self._driver.inbox),

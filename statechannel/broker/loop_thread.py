@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, TypeVar
 
 from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.opening_process import opening_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -24,6 +25,7 @@ class LoopThread:
     """Runs coroutines for callers in other threads."""
 
     def __init__(self, name: str) -> None:
+        self.process = opening_process()
         self._loop = asyncio.new_event_loop()
         self._submitting = threading.Lock()
         self._finishing = threading.Lock()
@@ -61,9 +63,12 @@ class LoopThread:
         """Run a coroutine to its end, and wait for it. Not from the loop's own thread.
 
         Raises:
-            ChannelStoppedError: The loop has ended, or ended before the coroutine did.
+            ChannelStoppedError: The loop has ended, or ended before the coroutine did; or this process is the child of a fork.
             RuntimeError: Called from the loop's own thread, which would wait for itself.
         """
+        if self.process.forked is not None:  # before the locks, which other threads of the parent may hold
+            coroutine.close()
+            raise ChannelStoppedError(self.process.forked)
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a blocking method was called from the channel's own thread")
@@ -106,8 +111,11 @@ class LoopThread:
         """Run the last coroutine, then end loop and thread; idempotent, from any thread.
 
         Raises:
+            ChannelStoppedError: This process is the child of a fork.
             RuntimeError: Called from the loop's own thread, which would wait for itself.
         """
+        if not self._ended:
+            self.process.require()
         if threading.current_thread() is self._thread:
             raise RuntimeError("a blocking method was called from the channel's own thread")
 

@@ -9,6 +9,7 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from statechannel.broker.exits import HINTS
 from statechannel.engine.commands import NotFound, Rejected, Undetermined
 from statechannel.protocol.bundle import is_bundle, is_namespace, split_topic
 
@@ -108,6 +109,7 @@ UNDETERMINED: dict[str, str] = {
     "busy": f"{_AGAIN}, or raise lookups.waiting_max on the brokers.",
     "running": "It may still succeed: `statechannel operation show {operation}`.",
     "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
+    "forked": HINTS["forked"],
 }
 NOT_FOUND: dict[str, str] = {
     "unknown-namespace": "`statechannel namespace create {namespace}` creates it; `statechannel namespace list` lists them.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import math
-import os
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.broker.exits import Stopped
+from statechannel.broker.opening_process import opening_process
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class OpenMember:
         self._saying = threading.Lock()
         self._said = False
         self._loop_closed = False
-        self._process = os.getpid()
+        self._process = opening_process()
 
     def begin(self) -> None:
         """It has started."""
@@ -109,7 +109,7 @@ class OpenMember:
 
     def say(self) -> None:
         """Log that it is left open; the second call does nothing. In any thread."""
-        if os.getpid() != self._process or not self._saying.acquire(timeout=FINAL_LOG_S):
+        if self._process.forked is not None or not self._saying.acquire(timeout=FINAL_LOG_S):
             return  # the child of a fork has no member
         try:
             if not self._said:

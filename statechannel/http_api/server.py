@@ -249,8 +249,9 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            with _drop_uvicorn_logs():
-                asyncio.run(self._serve())
+            # asyncio's own loop, whichever policy the embedder has: on uvloop the handshake of TLS does not begin.
+            with _drop_uvicorn_logs(), asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._serve())
         except BaseException as error:
             self._error = error
             if self._begun.is_set():

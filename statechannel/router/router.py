@@ -12,8 +12,9 @@ from statechannel.api.member import ChannelMember
 from statechannel.broker import arguments
 from statechannel.broker.assembly import open_observer
 from statechannel.broker.changes import ChangesError, StreamEnd
-from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.exits import HINTS, ChannelStoppedError, Stopped
 from statechannel.broker.loop_thread import LoopThread
+from statechannel.broker.opening_process import OfOneProcess
 from statechannel.broker.peeks import Peeks
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
@@ -80,7 +81,7 @@ class ChangesGap(NamedTuple):
 RouteAnswer = Route | Unowned | BoundTo | NotFound | Undetermined
 
 
-class Router:
+class Router(OfOneProcess):
     """Follows a channel without being one of its brokers, from `open` to `close`.
 
     It writes nothing, takes no part in the election, and asks no broker: any number of them costs brokers nothing. It needs the
@@ -162,7 +163,8 @@ class Router:
 
         Returns:
             `Route`, `BoundTo`, `Unowned`, `NotFound`; or `Undetermined`, with a reason: the bundle is between two owners
-            (`timed-out`; `wait` waits for the next), its owner is lost (`owner-not-heard`).
+            (`timed-out`; `wait` waits for the next), its owner is lost (`owner-not-heard`), or this process is the child of a
+            fork (`forked`; processes.md).
 
         Raises:
             ArgumentTypeError, ArgumentValueError: `name` is invalid.
@@ -173,6 +175,8 @@ class Router:
         if cached is not None and self._host.stopped is None:
             return self._route(cached.outcome, cached.basis.replica, now_s, stale=False)
         arguments.text("name", name)
+        if (forked := self._host.process.forked) is not None:
+            return Undetermined("forked", forked.detail, HINTS["forked"])
         self._require_open()
         return self._answer(self._peeks.answer(name), now_s)
 
@@ -331,6 +335,7 @@ class Router:
         """
         arguments.offsets("since", since)
         arguments.offsets("until", until)
+        self._host.process.require()
         wanted = {partition: since.get(partition, 0) for partition in until}
         for partition, end in sorted(until.items()):
             while wanted[partition] < end:
@@ -405,11 +410,11 @@ class RouterOpening:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._router is not None:
+        if self._router is not None and not self._router._host.process.forked:  # noqa: SLF001 - the two are one
             await self._router.close()
 
 
-class BlockingRouter:
+class BlockingRouter(OfOneProcess):
     """See `Router`. `lookup` and `follow` run in the caller's thread, all else on a private event loop."""
 
     def __init__(self, loop: LoopThread, router: Router) -> None:
@@ -445,7 +450,8 @@ class BlockingRouter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if self._loop.process.forked is None:  # as with `BlockingStateChannel`
+            self.close()
 
     def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> RouteAnswer:
         """See `Router.wait`."""

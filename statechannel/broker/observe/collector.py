@@ -12,6 +12,7 @@ embedding broker's objects are included), a rare walk covers everything.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 
@@ -25,6 +26,8 @@ MEMBER_THRESHOLDS: Thresholds = (5_000, 5, 10)
 """While a member runs. The default, (700, 10, 10), costs a storm a tenth of its time; more makes single walks longer."""
 
 _lock = threading.RLock()
+# A child of a fork opens members of its own: another thread of its parent must not hold the lock for ever in it.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class HeldThresholds:

@@ -158,6 +158,7 @@ async def from_the_loop(bench: Bench, *effects: CallHook) -> int:
     return count
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio", "uvloop", "debug"])  # a factory of tasks is left to itself
 async def test_a_hook_that_waits_for_nothing_has_ended_when_the_call_returns() -> None:
     bench = Bench(Scripted())
     assert await from_the_loop(bench, call(1, Hook.ON_RELEASE), call(2, Hook.ON_RELEASE)) == 2

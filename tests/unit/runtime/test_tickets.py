@@ -62,6 +62,7 @@ async def test_a_request_gives_its_ticket_or_its_answer(name: str) -> None:
             assert answer.reason == refused.reason
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio", "uvloop", "debug"])  # an eager task begins at once
 async def test_a_request_that_is_cancelled_begins_nothing() -> None:
     async with lone_channel() as channel:
         task = asyncio.create_task(channel.unload("a/b/t"))
