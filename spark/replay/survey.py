@@ -15,7 +15,7 @@ from spark.channel.survey import MAY_BE_NEWER, below, find_stops, words_of
 from spark.core.schemas import batch_of
 from spark.replay.fold import bytes_of
 from statechannel.audit.history import History
-from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
+from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.cold_start_marks import counts, decode_mark
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.overruling import ColdStart
@@ -140,6 +140,7 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, CompleteF
         .agg(
             F.max(F.when(F.col("timestamp_ms") <= oldest_kept_ms, F.col("offset"))).alias("old"),
             F.expr(_MARKS).alias("marks"),
+            F.max(F.when(F.col("key") == F.lit(HEAD_KEY), F.col("offset"))).alias("head"),
             F.max(F.when(F.col("behind_old") & (F.col("offset") != F.col("before") + 1), F.col("offset") - 1)).alias(
                 "gap"
             ),
@@ -151,7 +152,7 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, CompleteF
     points: dict[int, CompleteFrom] = {}
     for rise in rises:
         old = rise["old"]
-        floor = max(-1 if rise[name] is None else rise[name] for name in ("old", "gap"))
+        floor = max(-1 if rise[name] is None else rise[name] for name in ("old", "head", "gap"))
         of_this = vouching.where(F.col("partition") == rise["partition"])
         point = F.struct("clean_to", "offset", "timestamp_ms")
         newest = F.struct("clean_to", -F.col("offset"), "timestamp_ms")
