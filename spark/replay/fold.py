@@ -175,7 +175,7 @@ class _Part:
 
     def findings(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
         part = self.reader.result()
-        told = part if self.storyteller is None else self.storyteller.result()
+        history = part if self.storyteller is None else self.storyteller.result()
         self.observers.ended(part)
         seen, number = self.observers, self.partition
         findings = findings_of(part)
@@ -193,7 +193,9 @@ class _Part:
             "stop": list(findings.stops.get(number, ())),
             "marks": self.marks,
             "overruled": [
-                [item.offset, [list(state) for state in item.overruled]] for item in told.cold_starts if item.overruled
+                [item.offset, [list(state) for state in item.overruled]]
+                for item in history.cold_starts
+                if item.overruled
             ],
         }
         if seen.gaps is not None:
@@ -320,10 +322,10 @@ def findings_of_all(
             overruled.setdefault((partition, offset), []).extend(OverruledState(*state) for state in states)
     for number in partitions:
         settled = facts.get(number, UNMARKED)
-        told = story.get(number, settled)
+        history = story.get(number, settled)
         findings.cold_starts += [
             (number, item._replace(overruled=tuple(sorted(overruled.get((number, item.offset), ())))))
-            if not told.is_lenient(item.offset)
+            if not history.is_lenient(item.offset)
             else (number, item)
             for item in settled.cold_starts or ()
         ]

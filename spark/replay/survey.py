@@ -18,7 +18,7 @@ from statechannel.audit.history import History
 from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.cold_start_marks import counts, decode_mark
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.replay.survey import CompleteFrom, FormatStop, ReadFacts, usable_clean_to, vouched
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PartitionSurvey(NamedTuple):
     stop: FormatStop | None = None
     clean_to: int = -1
     oldest_above_ms: int = _NONE_MS
-    cold_starts: tuple[ColdStart, ...] = ()
+    cold_starts: tuple[MarkedColdStart, ...] = ()
 
     def facts(self, *, oldest_kept_ms: int) -> ReadFacts:
         """How the partition is read, if it has gaps.
@@ -184,11 +184,11 @@ def cleaned_partitions(rows: DataFrame, ends: Mapping[int, int], *, oldest_kept_
     return {number for number, limit in reach.items() if present.get(number, 0) != limit}
 
 
-def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, tuple[ColdStart, ...]]:
+def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, tuple[MarkedColdStart, ...]]:
     """The cold starts of these partitions whose marks count; those without are left out."""
     if not partitions:
         return {}
-    found = {}
+    cold = {}
     for number, words in words_of(rows.where(F.col("partition").isin(partitions))).items():
         word, offsets = -1, []
         for spoken in sorted(words, key=lambda spoken: spoken.offset):
@@ -198,18 +198,18 @@ def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, tuple[Cold
                 offsets.append(spoken.offset)
             word = spoken.offset
         if offsets:
-            found[number] = _marks_at(rows, number, offsets)
-    return found
+            cold[number] = _marks_at(rows, number, offsets)
+    return cold
 
 
-def _marks_at(rows: DataFrame, partition: int, offsets: Iterable[int]) -> tuple[ColdStart, ...]:
+def _marks_at(rows: DataFrame, partition: int, offsets: Iterable[int]) -> tuple[MarkedColdStart, ...]:
     marks = rows.where((F.col("partition") == partition) & F.col("offset").isin(list(offsets)))
-    found = marks.select("offset", "timestamp_ms", "value").orderBy("offset").collect()
-    decoded = ((row["offset"], row["timestamp_ms"], decode_mark(bytes(row["value"]))) for row in found)
-    return tuple(ColdStart(offset, at_ms, mark) for offset, at_ms, mark in decoded if mark is not None)
+    rows_of_marks = marks.select("offset", "timestamp_ms", "value").orderBy("offset").collect()
+    decoded = ((row["offset"], row["timestamp_ms"], decode_mark(bytes(row["value"]))) for row in rows_of_marks)
+    return tuple(MarkedColdStart(offset, at_ms, mark) for offset, at_ms, mark in decoded if mark is not None)
 
 
-def _has_read_marks(cold: Mapping[int, tuple[ColdStart, ...]]) -> str:
+def _has_read_marks(cold: Mapping[int, tuple[MarkedColdStart, ...]]) -> str:
     """Condition of heartbeats whose writers had read the marks below them."""
     marks = ((number, mark.offset) for number, every in cold.items() for mark in every)
     return " and ".join(f"not (partition = {n} and offset > {m} and clean_to < {m})" for n, m in marks) or "true"

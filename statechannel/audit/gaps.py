@@ -31,7 +31,7 @@ from statechannel.engine.proposals import SHUTDOWN
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
 from statechannel.protocol.verdict import Verdict
@@ -208,7 +208,7 @@ class Gaps:
     def _served_since_split(self, bundle: str, split: KeyState, trails: Trails) -> None:
         self._served[bundle] = _Served(split.from_, trails.time_ms(split.offset))
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """A cold start has changed the states of bundles: it ends gaps, and begins others."""
         self._sign = None
         place = view.partition, cold_start.offset, cold_start.timestamp_ms

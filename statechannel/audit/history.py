@@ -17,7 +17,7 @@ from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, range_
 from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
@@ -115,7 +115,7 @@ class History:
             return
         self._changes.begin(view, self.namespace)
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """Continue from the states that a cold start has put in place of accepted ones."""
         self._changes.overruled(cold_start, view)
 
@@ -316,7 +316,7 @@ class ChangeHistory:
             if namespace in (None, key.namespace) and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """Note the states behind a cold start."""
         for overruled in cold_start.overruled or ():
             parts, key = parse_key(overruled.key.encode()), view.get(overruled.key)

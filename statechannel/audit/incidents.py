@@ -18,7 +18,7 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
@@ -262,7 +262,7 @@ class ChannelIncidents:
             KEPT_MAX,
         )
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """Name the keys that a cold start has changed, whose mark was observed already."""
         if self._gaps is not None:
             self._gaps.overruled(cold_start, view)

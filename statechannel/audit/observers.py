@@ -17,7 +17,7 @@ from statechannel.audit.spool import Spool
 from statechannel.audit.verdict_file import Observe, each_of
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -121,7 +121,7 @@ class Listeners:
         for observer in self._listening:
             observer.joined(view, sure=sure)
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         for observer in self._listening:
             if isinstance(observer, (Gaps, History, Owners)):
                 observer.overruled(cold_start, view)
@@ -167,7 +167,7 @@ class Owners:
                 self._since[key.key] = _Since(key.version, key.offset, times[key.offset])
         self._held.clear()
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:  # noqa: ARG002 - the same for all observers
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:  # noqa: ARG002 - the same for all observers
         """Forget what a cold start has overruled: no record of the log began it."""
         for overruled in cold_start.overruled or ():
             self._since.pop(overruled.key.encode(), None)

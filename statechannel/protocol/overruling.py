@@ -32,7 +32,7 @@ class OverruledState(NamedTuple):
     asserted: str | None
 
 
-class ColdStart(NamedTuple):
+class MarkedColdStart(NamedTuple):
     """A cold start whose mark counts.
 
     Attributes:
@@ -111,7 +111,7 @@ class StrictReader:
 
     def __init__(self, view: View, *, finds_marks: bool = True) -> None:
         self.view = view
-        self.cold_starts: list[ColdStart] = []
+        self.cold_starts: list[MarkedColdStart] = []
         self._finds_marks = finds_marks
         self._marks = Marks()
         self._restated = Restated()
@@ -124,22 +124,22 @@ class StrictReader:
         elif judgement.verdict is Verdict.CONTROL and self._finds_marks:
             asserts = self._restated.control_read(record, self._marks, self.view.newest_format)
             if self._marks.newest == record.offset and self._marks.mark is not None:
-                self._overrule(ColdStart(record.offset, record.timestamp_ms, self._marks.mark), asserts)
+                self._overrule(MarkedColdStart(record.offset, record.timestamp_ms, self._marks.mark), asserts)
         return judgement
 
     def read_leniently(self, record: RecordRead) -> None:
-        """Note the heartbeats and marks among records that somebody else reads leniently."""
+        """Note the heartbeats and marks among records that another reader takes leniently."""
         if not self._finds_marks:
             return
         mark = self._marks.control_read(record, self.view.newest_format)
         if isinstance(mark, Mark):
-            self.cold_starts.append(ColdStart(record.offset, record.timestamp_ms, mark))
+            self.cold_starts.append(MarkedColdStart(record.offset, record.timestamp_ms, mark))
 
-    def start_cold(self, cold_start: ColdStart) -> None:
+    def start_cold(self, cold_start: MarkedColdStart) -> None:
         """Apply a cold start whose mark lies between the records: for a reader that gets those of some namespaces only."""
         self._overrule(cold_start, self._restated.take(cold_start.mark))
 
-    def _overrule(self, cold_start: ColdStart, asserts: Sequence[LateAssert]) -> None:
+    def _overrule(self, cold_start: MarkedColdStart, asserts: Sequence[LateAssert]) -> None:
         overruled: Sequence[OverruledState] = ()
         if asserts:
             self.view, overruled = overrule(self.view, asserts)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statechannel.protocol.log import RecordRead
-    from statechannel.protocol.overruling import ColdStart
+    from statechannel.protocol.overruling import MarkedColdStart
     from statechannel.protocol.view import View
     from statechannel.replay.part import JoinObserver, Observer, PartitionAudit
 
@@ -106,7 +106,7 @@ class AuditFindings:
     namespaces: int = 0
     debts: list[tuple[int, bytes, dict[str, Any]]] = field(default_factory=list)
     stops: dict[int, FormatStop] = field(default_factory=dict)
-    cold_starts: list[tuple[int, ColdStart]] = field(default_factory=list)
+    cold_starts: list[tuple[int, MarkedColdStart]] = field(default_factory=list)
     tentative: bool = False
 
     def add(self, other: AuditFindings) -> None:
@@ -185,11 +185,11 @@ def summary(
     return answer
 
 
-def _place_of(each: tuple[int, ColdStart]) -> tuple[int, int]:
+def _place_of(each: tuple[int, MarkedColdStart]) -> tuple[int, int]:
     return each[0], each[1].offset
 
 
-def _cold_start_fields(partition: int, cold_start: ColdStart) -> dict[str, Any]:
+def _cold_start_fields(partition: int, cold_start: MarkedColdStart) -> dict[str, Any]:
     overruled = cold_start.overruled
     return {
         "partition": partition,
@@ -249,10 +249,10 @@ def audit(
             whole = by_partition.get(partition, ()) if facts.tentative else records
             complete[partition] = known_of(whole, oldest_kept_ms=oldest_kept_ms)
             story = story_facts(facts, complete[partition])
-        told = (observe, join_observer)
-        part = audit_part(partition, partitions, records, facts, *(told if story == facts else ()))
+        observers = (observe, join_observer)
+        part = audit_part(partition, partitions, records, facts, *(observers if story == facts else ()))
         if story != facts and (listened or not all(story.is_lenient(mark.offset) for mark in part.cold_starts)):
-            part.cold_starts = audit_part(partition, partitions, records, story, *told).cold_starts
+            part.cold_starts = audit_part(partition, partitions, records, story, *observers).cold_starts
         parts.append(part)
         each_part(part)
     total = sum(len(records) for records in by_partition.values())

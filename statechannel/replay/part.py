@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statechannel.protocol.bulk_fold import Row
-    from statechannel.protocol.overruling import ColdStart
+    from statechannel.protocol.overruling import MarkedColdStart
     from statechannel.protocol.record import Record
 
     Observer = Callable[[RecordRead, Judgement], None]
@@ -44,7 +44,7 @@ class JoinObserver(Protocol):
         """
         ...
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """A cold start has changed accepted states; `view` has the new ones, in new objects."""
         ...
 
@@ -64,7 +64,7 @@ class PartitionAudit:
     stop: FormatStop | None = None
     tentative: bool = False
     strict_from: int | None = 0
-    cold_starts: list[ColdStart] = field(default_factory=list)
+    cold_starts: list[MarkedColdStart] = field(default_factory=list)
 
 
 class PartReader:

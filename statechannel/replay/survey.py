@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from statechannel.protocol.log import RecordRead
-    from statechannel.protocol.overruling import ColdStart
+    from statechannel.protocol.overruling import MarkedColdStart
 
 
 class FormatStop(NamedTuple):
@@ -42,7 +42,7 @@ class ReadFacts(NamedTuple):
     lenient_to: int = -1
     stop: FormatStop | None = None
     tentative: bool = False
-    cold_starts: tuple[ColdStart, ...] | None = None
+    cold_starts: tuple[MarkedColdStart, ...] | None = None
 
     def is_lenient(self, offset: int) -> bool:
         """Whether the record at this offset is read leniently."""

@@ -34,7 +34,7 @@ from statechannel.audit.views import NotInLogError
 from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, parse_key, partition_of
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
@@ -120,7 +120,7 @@ class _Overview:
         self.tree.joined(view)
         self._area(view.partition).joined(view)
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         self._area(view.partition).overruled(cold_start.timestamp_ms, view)
         self.gaps.finder.overruled(cold_start, view)
         self.incidents.channel.overruled(cold_start, view)
@@ -299,7 +299,7 @@ class _SecondPass:
         self._lanes.joined(view, sure=sure)
         self._heat.joined(view, sure=sure)
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         self._lanes.overruled(cold_start, view)
         self._heat.overruled(cold_start, view)
 

@@ -18,7 +18,7 @@ from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.overruling import ColdStart
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
@@ -236,7 +236,7 @@ class KeyTimelines:
             if lane is not None:
                 lane.start = _band(key)
 
-    def overruled(self, cold_start: ColdStart, view: View) -> None:
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """A cold start has changed the states of these keys."""
         note = {"note": f"{shown(cold_start.mark.writer)} started cold: what was accepted before is void"}
         for overruled in cold_start.overruled or ():
