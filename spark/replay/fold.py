@@ -27,8 +27,10 @@ from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.observers import Observers
 from statechannel.audit.rejections import LostRaces, as_rows, race_counts, rejected_document
 from statechannel.audit.verdict_file import Observe, format_verdict
+from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.overruling import OverruledState
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 from statechannel.replay.auditor import AuditFindings, findings_of
@@ -53,6 +55,9 @@ PART, LINE, VERDICT, GAPS, HISTORY, OWNED, SPLIT = "part", "line", "verdict", "g
 NOTE_PARTITION: Final = -1
 """Rows of this partition are not records but notes of the source's reader, to be passed on."""
 
+UNMARKED: Final = STRICT._replace(cold_starts=())
+"""How a partition without gaps and cold starts is read: a task has not all of its records, and is given the cold starts."""
+
 _LISTED = 2_000
 _ROWS_IN_A_BATCH = 5_000
 _THRESHOLDS = (200_000, 20, 50)
@@ -64,7 +69,7 @@ class FoldTask:
     """What is to be found.
 
     Attributes:
-        facts: By partition; those that are not named are read strictly.
+        facts: By partition; those that are not named are read strictly, and have no cold start.
         story: By partition, where what happened is known from further back than `facts` say; it is read twice then.
         outside: First offset of each partition that is not looked at, only counted. Those that are not named are read whole.
         verdicts: A row for each verdict, in addition.
@@ -122,12 +127,15 @@ class _Part:
         self.unpacking_s = self.judging_s = 0.0
         self.outside = task.outside.get(partition)
         self.observers = Observers(task.wants)
-        facts = task.facts.get(partition, STRICT)
+        self.marks = 0
+        facts = task.facts.get(partition, UNMARKED)
         observers = (self.observers.observe(() if observe is None else (observe,)), self.observers.join_observer)
         story = task.story.get(partition, facts)
         self.reader = PartReader(partition, task.partitions, facts, *(observers if story == facts else ()))
         self.storyteller: PartReader | None = None
-        if story != facts and any(observers):
+        if story != facts and (
+            any(observers) or not all(story.is_lenient(item.offset) for item in story.cold_starts or ())
+        ):
             self.storyteller = PartReader(partition, task.partitions, story, *observers)
 
     def take(
@@ -144,12 +152,14 @@ class _Part:
         self.inside += size
         self.last_inside = int(offsets[size - 1])
         before_s = time.thread_time()
+        names = bytes_of(keys)
+        self.marks += names[:size].count(COLD_START_KEY)
         rows = zip(
             repeat(Topic.CHANNEL),
             repeat(self.partition),
             offsets[:size].tolist(),
             repeat(0) if times is None else times,
-            bytes_of(keys),
+            names,
             bytes_of(values),
             strict=False,  # the endless ones end with the others
         )
@@ -164,9 +174,8 @@ class _Part:
         self.judging_s += time.thread_time() - before_s
 
     def findings(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
-        if self.storyteller is not None:
-            self.storyteller.result()
         part = self.reader.result()
+        history = part if self.storyteller is None else self.storyteller.result()
         self.observers.ended(part)
         seen, number = self.observers, self.partition
         findings = findings_of(part)
@@ -182,6 +191,12 @@ class _Part:
             "namespaces": findings.namespaces,
             "debts": [[key.decode(), debt] for _, key, debt in findings.debts],
             "stop": list(findings.stops.get(number, ())),
+            "marks": self.marks,
+            "overruled": [
+                [item.offset, [list(state) for state in item.overruled]]
+                for item in history.cold_starts
+                if item.overruled
+            ],
         }
         if seen.gaps is not None:
             body["gap_count"] = list(seen.count_gaps())
@@ -292,11 +307,28 @@ Bodies = Sequence[tuple[int, Mapping[str, Any]]]
 """Contents of the rows of the kind `part`, with their partitions."""
 
 
-def findings_of_all(facts: Mapping[int, ReadFacts], partitions: Iterable[int], bodies: Bodies) -> AuditFindings:
-    """What the answer is made of; partitions without a record are in it too."""
+def findings_of_all(
+    facts: Mapping[int, ReadFacts], story: Mapping[int, ReadFacts], partitions: Iterable[int], bodies: Bodies
+) -> AuditFindings:
+    """What the answer is made of; partitions without a record are in it too.
+
+    Args:
+        facts, story: See `FoldTask`.
+    """
     findings = AuditFindings()
+    overruled: dict[tuple[int, int], list[OverruledState]] = {}
+    for partition, body in bodies:
+        for offset, states in body["overruled"]:
+            overruled.setdefault((partition, offset), []).extend(OverruledState(*state) for state in states)
     for number in partitions:
-        settled = facts.get(number, STRICT)
+        settled = facts.get(number, UNMARKED)
+        history = story.get(number, settled)
+        findings.cold_starts += [
+            (number, item._replace(overruled=tuple(sorted(overruled.get((number, item.offset), ())))))
+            if not history.is_lenient(item.offset)
+            else (number, item)
+            for item in settled.cold_starts or ()
+        ]
         findings.tentative |= settled.tentative
         if settled.stop is not None:
             findings.stops[number] = settled.stop

@@ -30,6 +30,7 @@ from spark.replay.fold import (
     OWNED,
     PART,
     SPLIT,
+    UNMARKED,
     VERDICT,
     FoldTask,
     bytes_of,
@@ -44,7 +45,7 @@ from spark.replay.fold import (
     rejected_of,
     work_of,
 )
-from spark.replay.survey import PartitionSurvey, known_points, named, survey
+from spark.replay.survey import PartitionSurvey, cleaned_partitions, known_points, named, survey
 from statechannel.audit.engine import AuditResult, ReadMode, Wants
 from statechannel.audit.history import history_order
 from statechannel.audit.moments import AsOf, Cut
@@ -52,7 +53,7 @@ from statechannel.audit.observers import gap_order
 from statechannel.errors import ExitCode
 from statechannel.protocol.digest import digest_of
 from statechannel.replay.auditor import GapsError, completeness, reading_of, summary
-from statechannel.replay.survey import STRICT, CompleteFrom, FormatStop, ReadFacts, story_facts
+from statechannel.replay.survey import CompleteFrom, FormatStop, ReadFacts, story_facts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -112,11 +113,13 @@ class _Seen:
     records: int = 0
     inside: int = 0
     last: int = -1
+    marks: int = 0
     stop: FormatStop | None = None
 
     def take(self, body: Mapping[str, Any]) -> None:
         self.records += body["records"]
         self.inside += body["inside"]
+        self.marks += body["marks"]
         self.last = max(self.last, body["last"])
         if body["stop"] and (self.stop is None or body["stop"][0] < self.stop.offset):
             self.stop = FormatStop(*body["stop"])
@@ -196,7 +199,7 @@ class Replay:
         task = FoldTask(
             len(self._log.ends),
             dict(self._facts),
-            {number: story_facts(facts, self._known.get(number)) for number, facts in self._facts.items()},
+            self._story(),
             self._outside,
             self._request.wants,
             verdicts=self._request.verdicts,
@@ -225,10 +228,11 @@ class Replay:
                 )
             self._seen[partition].take(body)
             self.spent_s.update(body["spent_s"])
-        self._gapped = [number for number, seen in sorted(self._seen.items()) if self._has_gaps(number, seen)]
+        suspects = [number for number, seen in sorted(self._seen.items()) if self._lacks_offsets(number, seen)]
+        self._gapped = sorted(self._cleaned(suspects))
         self._check_reading()
         needed = self._needed()
-        if all(self._facts.get(number, STRICT) == facts for number, facts in needed.items()):
+        if all(self._facts.get(number, UNMARKED) == facts for number, facts in needed.items()):
             return True
         self._facts = needed
         return False
@@ -242,13 +246,14 @@ class Replay:
 
     def _needed(self) -> dict[int, ReadFacts]:
         """How each partition has to be read, by what was seen of it."""
-        needed = {number: ReadFacts(stop=seen.stop) for number, seen in self._seen.items()}
-        if self._gapped:
+        needed = {number: UNMARKED._replace(stop=seen.stop) for number, seen in self._seen.items()}
+        special = {*self._gapped, *(number for number, seen in self._seen.items() if seen.marks)}
+        if special:
             looked = self._survey
-            if looked is None or not all(self._is_as_surveyed(number, looked) for number in self._gapped):
+            if looked is None or not all(self._is_as_surveyed(number, looked) for number in special):
                 looked = self._look()
             facts = self._facts_of(looked)
-            needed |= {number: facts[number] for number in self._gapped}
+            needed |= {number: facts[number] for number in special}
         return needed
 
     def _look(self) -> dict[int, PartitionSurvey]:
@@ -262,15 +267,13 @@ class Replay:
 
     def _facts_of(self, looked: Mapping[int, PartitionSurvey]) -> dict[int, ReadFacts]:
         oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
-        facts = {}
-        gapped = []
-        for number in self._log.ends:
-            seen = looked.get(number, PartitionSurvey())
-            if seen.records == seen.last + 1 == self._end_of(number):
-                facts[number] = ReadFacts(stop=seen.stop)
-            else:
-                gapped.append(number)
-                facts[number] = seen.facts(oldest_kept_ms=oldest_kept_ms)
+        seen = {number: looked.get(number, PartitionSurvey()) for number in self._log.ends}
+        suspects = [n for n, part in seen.items() if not part.records == part.last + 1 == self._end_of(n)]
+        gapped = sorted(self._cleaned(suspects))
+        facts = {
+            number: part.facts(oldest_kept_ms=oldest_kept_ms) if number in gapped else part.strict
+            for number, part in seen.items()
+        }
         self._known = self._known_of(gapped, facts, oldest_kept_ms)
         return facts
 
@@ -288,7 +291,19 @@ class Replay:
                 points |= known_points(of_these.where(below(limits)), oldest_kept_ms=oldest_kept_ms)
         return points
 
-    def _has_gaps(self, partition: int, seen: _Seen) -> bool:
+    def _story(self) -> dict[int, ReadFacts]:
+        return {number: story_facts(facts, self._known.get(number)) for number, facts in self._facts.items()}
+
+    def _cleaned(self, suspects: Sequence[int]) -> set[int]:
+        """Those of the partitions with missing offsets that may have been cleaned."""
+        if not suspects:
+            return set()
+        rows = self._inside().where(F.col("partition").isin(*suspects))
+        ends = {number: self._end_of(number) for number in suspects}
+        oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
+        return cleaned_partitions(rows, ends, oldest_kept_ms=oldest_kept_ms)
+
+    def _lacks_offsets(self, partition: int, seen: _Seen) -> bool:
         return not seen.inside == seen.last + 1 == self._end_of(partition)
 
     def _end_of(self, partition: int) -> int:
@@ -344,7 +359,7 @@ class Replay:
         return parted if self._presorted else parted.sortWithinPartitions("offset")
 
     def _result(self) -> AuditResult:
-        findings = findings_of_all(self._facts, self._log.ends, self._bodies)
+        findings = findings_of_all(self._facts, self._story(), self._log.ends, self._bodies)
         wants = self._request.wants
         answer = summary(
             findings,

@@ -28,8 +28,10 @@ from statechannel.audit.ownership import (
 )
 from statechannel.audit.writers import WritersHeard
 from statechannel.engine.proposals import SHUTDOWN
+from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.log import RecordRead
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
 from statechannel.protocol.verdict import Verdict
@@ -55,6 +57,7 @@ class GapCause(StrEnum):
     NAMESPACE_DELETED = "namespace-deleted"  # unloaded so that its namespace could be deleted
     OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
     REPAIR = "repair"  # forced, and the record does not say who was lost
+    COLD_START = "cold-start"  # a cold start overruled the state by which it was served
     BEFORE_LOG = "before-log"  # it began before the first record judged
 
 
@@ -64,6 +67,7 @@ class GapEnd(StrEnum):
     ASSIGNED = "assigned"
     TAKEN_BACK = "taken-back"
     NAMESPACE_DELETED = "namespace-deleted"
+    COLD_START = "cold-start"
     OPEN = "open"
 
 
@@ -203,6 +207,31 @@ class Gaps:
 
     def _served_since_split(self, bundle: str, split: KeyState, trails: Trails) -> None:
         self._served[bundle] = _Served(split.from_, trails.time_ms(split.offset))
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        """A cold start has changed the states of bundles: it ends gaps, and begins others."""
+        self._sign = None
+        place = view.partition, cold_start.offset, cold_start.timestamp_ms
+        record = RecordRead(Topic.CHANNEL, *place, COLD_START_KEY, None)
+        for bundle, _, _ in cold_start.overruled or ():
+            key = view.get(bundle)
+            if key is None or key.state in {None, State.DELETED}:
+                self._close(bundle, record, GapEnd.COLD_START, None)
+                self._served.pop(bundle, None)
+                self._unserved.discard(bundle)
+            elif key.is_namespace:
+                continue
+            elif key.state in SERVED:
+                self._close(bundle, record, GapEnd.COLD_START, key.owner)
+                self._served[bundle] = _Served(key.owner, record.timestamp_ms)
+                self._unserved.discard(bundle)
+            elif served := self._served.pop(bundle, None):
+                why = f"{cold_start.mark.writer} started cold, and took it for {key.state}"
+                gap = Gap(bundle, GapCause.COLD_START, *place, served.owner, why, brief=why)
+                self._open[bundle] = _Open(gap, key.state)
+                self._note_unassigned(record, bundle, key.state, on_request=False)
+            elif bundle not in self._open:
+                self._unserved.add(bundle)
 
     def _not_served(self, key: KeyState, trail: Trail, split: KeyState | None, created: int) -> None:
         """The bundle is unserved at the join: follow the records that lead to this state, as far as the log has them."""

@@ -17,6 +17,7 @@ from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, range_
 from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
@@ -113,6 +114,10 @@ class History:
         if not sure:
             return
         self._changes.begin(view, self.namespace)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        """Continue from the states that a cold start has put in place of accepted ones."""
+        self._changes.overruled(cold_start, view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         parts = None if record.key is None else parse_key(record.key)
@@ -310,6 +315,13 @@ class ChangeHistory:
         for key in view.existing():
             if namespace in (None, key.namespace) and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        """Note the states behind a cold start."""
+        for overruled in cold_start.overruled or ():
+            parts, key = parse_key(overruled.key.encode()), view.get(overruled.key)
+            if parts is not None and self._concerns(parts):
+                self._note(overruled.key, None if key is None else known_state_of(key))
 
     def describe(
         self, record: RecordRead, judgement: Judgement, sign: ForgerySign | None, start: ForgedStart | None = None

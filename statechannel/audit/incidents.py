@@ -18,12 +18,14 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
-from statechannel.protocol.view import Judgement
+from statechannel.protocol.view import Judgement, View
 
 _REASON_MAX = 300
+_KEYS_NAMED = 3
 _TIMES_MAX = 10_000
 _WRITERS_MAX = 1_000
 DECLINED_MAX = NAMESPACES_MAX = 10_000
@@ -259,6 +261,19 @@ class ChannelIncidents:
             Incident(record.timestamp_ms, IncidentKind.COLD_START, message),
             KEPT_MAX,
         )
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        """Name the keys that a cold start has changed, whose mark was observed already."""
+        if self._gaps is not None:
+            self._gaps.overruled(cold_start, view)
+            self._note_gaps()
+        place = view.partition, cold_start.offset
+        keys = [state.key for state in cold_start.overruled or ()]
+        self._forget_declined(keys)
+        if place in self._cold_starts:
+            more = f" and {len(keys) - _KEYS_NAMED:,} more" if len(keys) > _KEYS_NAMED else ""
+            message = f"{self._cold_starts[place].message}; it changed {', '.join(keys[:_KEYS_NAMED])}{more}"
+            self._cold_starts[place] = self._cold_starts[place]._replace(message=message)
 
     def forged_rows(self) -> dict[str, Any]:
         """The forged records, each with its acknowledgement."""

@@ -45,6 +45,7 @@ from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -272,6 +273,9 @@ class _Service:
 
     def joined(self, view: View, *, sure: bool) -> None:
         self._gaps.joined(view, sure=sure)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        self._gaps.overruled(cold_start, view)
 
     def gap_at(self, at_ms: int) -> Mapping[str, Any] | None:
         every = [*self._closed, *(gap for gap in self._gaps.open() if gap.bundle == self._bundle)]

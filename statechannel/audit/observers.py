@@ -17,6 +17,7 @@ from statechannel.audit.spool import Spool
 from statechannel.audit.verdict_file import Observe, each_of
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -120,6 +121,11 @@ class Listeners:
         for observer in self._listening:
             observer.joined(view, sure=sure)
 
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        for observer in self._listening:
+            if isinstance(observer, (Gaps, History, Owners)):
+                observer.overruled(cold_start, view)
+
 
 class _Since(NamedTuple):
     generation: int
@@ -160,6 +166,11 @@ class Owners:
             if key.state is State.ASSIGNED and key.writer is not None and key.offset in times:
                 self._since[key.key] = _Since(key.version, key.offset, times[key.offset])
         self._held.clear()
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:  # noqa: ARG002 - the same for all observers
+        """Forget what a cold start has overruled: no record of the log began it."""
+        for overruled in cold_start.overruled or ():
+            self._since.pop(overruled.key.encode(), None)
 
     def owned_in(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
         """Every served bundle of the part, for the JSON output; the start is null if the log does not show it."""

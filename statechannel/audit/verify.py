@@ -295,7 +295,9 @@ def visit(
 
 
 def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int) -> ReadFacts:
-    return join_facts(records, oldest_kept_ms=oldest_kept_ms) if has_gaps(records, end) else STRICT
+    if has_gaps(records, end, oldest_kept_ms=oldest_kept_ms):
+        return join_facts(records, oldest_kept_ms=oldest_kept_ms)
+    return STRICT
 
 
 def _lines(view: View) -> Iterable[bytes]:

@@ -99,8 +99,8 @@ def read_views(
     for partition, end_offset in sorted(export.header.end_offsets.items()):
         records: Sequence[RecordRead] = export.partitions.get(partition, ())
         newest.append(records[-1].timestamp_ms if len(records) else 0)
-        if has_gaps(records, end_offset):
-            oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
+        oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
+        if has_gaps(records, end_offset, oldest_kept_ms=oldest_kept_ms):
             facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
             if observers:  # observers get the whole available log, not only the last second
                 facts = story_facts(facts, known_of(records, oldest_kept_ms=oldest_kept_ms))

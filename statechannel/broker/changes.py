@@ -16,7 +16,7 @@ from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import bundle_key, parse_key
 from statechannel.protocol.cold_start_marks import HeadMark, Mark, Marks
 from statechannel.protocol.joiner import Joiner
-from statechannel.protocol.overruling import Restated, overrule
+from statechannel.protocol.overruling import StrictReader
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
@@ -209,19 +209,13 @@ def accepted_of(
     Raises:
         ChangesError: The requested offsets were compacted, or a record has a newer format.
     """
-    view, marks, restated = View(partition, partitions), Marks(), Restated()
+    reader = StrictReader(View(partition, partitions))
     expected = 0
     for read in records():
         if read.offset != expected:
             break
         expected += 1
-        judgement = view.read(read.offset, read.key, read.value)
-        if judgement.verdict is Verdict.CONTROL:
-            asserts = restated.control_read(read, marks, view.newest_format)
-            if asserts:
-                view, _ = overrule(view, asserts)
-        elif judgement.verdict is Verdict.ASSERT_STALE:
-            restated.read(read.offset, judgement)
+        judgement = reader.read(read)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             raise _newer(partition, read.offset, judgement.format)
         if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:

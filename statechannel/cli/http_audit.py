@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, LOCAL, AuditQuestion, LiveSource, ReadMode, Wants
+from statechannel.audit.engine import LOCAL, AuditQuestion, LiveSource, ReadMode, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import GapFilter
 from statechannel.audit.local import answer as answer_locally
@@ -132,7 +132,7 @@ class LogAnswers:
                 source,
                 None,
                 ReadMode.AUTO,
-                DEFAULT_COMPACTION_LAG_MS,
+                connection.settings.channel.min_compaction_lag_ms,
                 LOCAL,
                 {},
                 table=False,

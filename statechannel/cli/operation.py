@@ -17,7 +17,7 @@ from statechannel.audit.origins import OperationsSeen
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
 from statechannel.broker.request_writer import NO_EXTENSION
-from statechannel.cli.audit.forged_table import writer
+from statechannel.cli.audit.incident_tables import writer
 from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
 from statechannel.cli.kit.connection import Connection

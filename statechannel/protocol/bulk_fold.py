@@ -25,6 +25,7 @@ from statechannel.protocol.codec import (
     NAMES,
     SQUARE,
 )
+from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import FORMAT
 from statechannel.protocol.resolver import ROWS
 from statechannel.protocol.states import State
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from statechannel.protocol.log import Topic
-    from statechannel.protocol.overruling import Restated
+    from statechannel.protocol.overruling import Restated, StrictReader
     from statechannel.protocol.view import View
 
     Row = tuple[Topic, int, int, int, bytes | None, bytes | None]
@@ -93,8 +94,8 @@ def read_many(
         index += 1
 
 
-def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -> tuple[int, int] | None:
-    """Apply all records as `View.read` would, with or without gaps between them, and count the verdicts.
+def judge_many(reader: StrictReader, records: Iterable[Row], verdicts: Counter[Verdict]) -> tuple[int, int] | None:
+    """Apply all records as `StrictReader.read` would, with or without gaps between them, and count the verdicts.
 
     Returns:
         Offset and format of a record in a newer format: no later record was applied. None if there was none.
@@ -103,12 +104,12 @@ def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -
     while rows := list(islice(source, _PORTION)):
         index = accepted = 0
         while True:
-            before, index = index, take_plain_moves(view, rows, index, ANY_OFFSET, 0)
+            before, index = index, take_plain_moves(reader.view, rows, index, ANY_OFFSET, 0)
             accepted += index - before
             if index == len(rows):
                 break
-            _, _, offset, _, name, value = rows[index]
-            judgement = view.read(offset, name, value)
+            record = RecordRead._make(rows[index])
+            judgement = reader.read(record)
             verdicts[judgement.verdict] += 1
             if judgement.verdict is _UNSUPPORTED:
                 break
@@ -116,7 +117,7 @@ def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -
         if accepted:
             verdicts[_ACCEPTED] += accepted
         if index < len(rows):
-            return offset, judgement.format
+            return record.offset, judgement.format
     return None
 
 

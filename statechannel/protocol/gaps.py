@@ -6,9 +6,9 @@ from __future__ import annotations
 def could_be_cleaned(before_ms: int | None, now_ms: float | None, lag_ms: float) -> bool:
     """Whether the cleaner can have removed the offsets that are missing behind a record.
 
-    Kafka cleans no record that is younger than `min.compaction.lag.ms`. Time stamps are LogAppendTime, which grow along a
-    partition, so what stood behind the record was not older than it. An offset that cannot have been cleaned is that of a
-    transaction marker, which Kafka gives to no consumer.
+    Kafka cleans no record that is younger than `min.compaction.lag.ms`, and nothing behind the first segment that holds one;
+    time stamps are LogAppendTime. An offset that cannot have been cleaned is that of a transaction marker, which Kafka gives to
+    no consumer.
 
     Args:
         before_ms: Time stamp of the last record before the missing offsets; None if it is unknown.

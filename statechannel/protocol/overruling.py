@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.protocol.bundle import parse_key
-from statechannel.protocol.cold_start_marks import Mark
+from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import HeldRecord, Joiner, possible
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view_rows import dump, restore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statechannel.protocol.cold_start_marks import Marks
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import Judgement, View
@@ -30,6 +30,21 @@ class OverruledState(NamedTuple):
     key: str
     held: str | None
     asserted: str | None
+
+
+class MarkedColdStart(NamedTuple):
+    """A cold start whose mark counts.
+
+    Attributes:
+        offset: That of its mark. `timestamp_ms`: its log time.
+        mark: Who accepted which view as the truth.
+        overruled: The keys that it changed; None: unknown, since the log was not judged strictly there.
+    """
+
+    offset: int
+    timestamp_ms: int
+    mark: Mark
+    overruled: tuple[OverruledState, ...] | None = None
 
 
 class LateAssert(NamedTuple):
@@ -81,6 +96,54 @@ class Restated:
             (late for (_, writer), late in asserts.items() if writer == mark.writer and late.offset > mark.through),
             key=lambda late: late.offset,
         )
+
+
+class StrictReader:
+    """Judges a log record by record, also across the marks of cold starts.
+
+    Args:
+        finds_marks: It gets all records of the partition, and the marks among them count; else `start_cold` says where.
+
+    Attributes:
+        view: The accepted states; another object behind a cold start that changed some.
+        cold_starts: Those read so far.
+    """
+
+    def __init__(self, view: View, *, finds_marks: bool = True) -> None:
+        self.view = view
+        self.cold_starts: list[MarkedColdStart] = []
+        self._finds_marks = finds_marks
+        self._marks = Marks()
+        self._restated = Restated()
+
+    def read(self, record: RecordRead) -> Judgement:
+        """Judge the next record."""
+        judgement = self.view.read(record.offset, record.key, record.value)
+        if judgement.verdict is Verdict.ASSERT_STALE:
+            self._restated.read(record.offset, judgement)
+        elif judgement.verdict is Verdict.CONTROL and self._finds_marks:
+            asserts = self._restated.control_read(record, self._marks, self.view.newest_format)
+            if self._marks.newest == record.offset and self._marks.mark is not None:
+                self._overrule(MarkedColdStart(record.offset, record.timestamp_ms, self._marks.mark), asserts)
+        return judgement
+
+    def read_leniently(self, record: RecordRead) -> None:
+        """Note the heartbeats and marks among records that another reader takes leniently."""
+        if not self._finds_marks:
+            return
+        mark = self._marks.control_read(record, self.view.newest_format)
+        if isinstance(mark, Mark):
+            self.cold_starts.append(MarkedColdStart(record.offset, record.timestamp_ms, mark))
+
+    def start_cold(self, cold_start: MarkedColdStart) -> None:
+        """Apply a cold start whose mark lies between the records: for a reader that gets those of some namespaces only."""
+        self._overrule(cold_start, self._restated.take(cold_start.mark))
+
+    def _overrule(self, cold_start: MarkedColdStart, asserts: Sequence[LateAssert]) -> None:
+        overruled: Sequence[OverruledState] = ()
+        if asserts:
+            self.view, overruled = overrule(self.view, asserts)
+        self.cold_starts.append(cold_start._replace(overruled=tuple(overruled)))
 
 
 def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[OverruledState]]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.overruling import MarkedColdStart
     from statechannel.protocol.view import View
     from statechannel.replay.part import JoinObserver, Observer, PartitionAudit
 
@@ -96,6 +97,7 @@ class AuditFindings:
         bundles: Live ones. `namespaces`: Active ones.
         debts: Partition, key, and row of the answer.
         stops: By partition.
+        cold_starts: Partition and cold start.
     """
 
     verdicts: Counter[Verdict] = field(default_factory=Counter)
@@ -104,6 +106,7 @@ class AuditFindings:
     namespaces: int = 0
     debts: list[tuple[int, bytes, dict[str, Any]]] = field(default_factory=list)
     stops: dict[int, FormatStop] = field(default_factory=dict)
+    cold_starts: list[tuple[int, MarkedColdStart]] = field(default_factory=list)
     tentative: bool = False
 
     def add(self, other: AuditFindings) -> None:
@@ -114,6 +117,7 @@ class AuditFindings:
         self.namespaces += other.namespaces
         self.debts += other.debts
         self.stops |= other.stops
+        self.cold_starts += other.cold_starts
         self.tentative |= other.tentative
 
 
@@ -131,6 +135,7 @@ def findings_of(part: PartitionAudit) -> AuditFindings:
                 findings.owners[key.owner] += 1
     if part.stop is not None:
         findings.stops[partition] = part.stop
+    findings.cold_starts = [(partition, cold_start) for cold_start in part.cold_starts]
     return findings
 
 
@@ -168,6 +173,8 @@ def summary(
         "read": read,
         "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
     }
+    if findings.cold_starts:
+        answer["cold_starts"] = [_cold_start_fields(*each) for each in sorted(findings.cold_starts, key=_place_of)]
     if findings.tentative:
         answer["tentative"] = True
     if findings.stops:
@@ -176,6 +183,22 @@ def summary(
             for partition, stop in sorted(findings.stops.items())
         }
     return answer
+
+
+def _place_of(each: tuple[int, MarkedColdStart]) -> tuple[int, int]:
+    return each[0], each[1].offset
+
+
+def _cold_start_fields(partition: int, cold_start: MarkedColdStart) -> dict[str, Any]:
+    overruled = cold_start.overruled
+    return {
+        "partition": partition,
+        "offset": cold_start.offset,
+        "timestamp_ms": cold_start.timestamp_ms,
+        "by": cold_start.mark.writer,
+        "through": cold_start.mark.through,
+        "overruled": None if overruled is None else [state._asdict() for state in overruled],
+    }
 
 
 def audit(
@@ -210,9 +233,13 @@ def audit(
         partition: _end_of(len(records), by_partition.get(partition, ()), end_offsets[partition], as_of)
         for partition, records in prefixes.items()
     }
-    gapped = [partition for partition, records in prefixes.items() if has_gaps(records, ends[partition])]
-    mode = reading_of(read, gapped)
     oldest_kept_ms = now_ms - compaction_lag_ms
+    gapped = [
+        partition
+        for partition, records in prefixes.items()
+        if has_gaps(records, ends[partition], oldest_kept_ms=oldest_kept_ms)
+    ]
+    mode = reading_of(read, gapped)
     listened = observe is not None or join_observer is not None
     parts, complete = [], {}
     for partition, records in prefixes.items():
@@ -222,12 +249,12 @@ def audit(
             whole = by_partition.get(partition, ()) if facts.tentative else records
             complete[partition] = known_of(whole, oldest_kept_ms=oldest_kept_ms)
             story = story_facts(facts, complete[partition])
-        if listened and story != facts:
-            audit_part(partition, partitions, records, story, observe, join_observer)
-            parts.append(audit_part(partition, partitions, records, facts))
-        else:
-            parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
-        each_part(parts[-1])
+        observers = (observe, join_observer)
+        part = audit_part(partition, partitions, records, facts, *(observers if story == facts else ()))
+        if story != facts and (listened or not all(story.is_lenient(mark.offset) for mark in part.cold_starts)):
+            part.cold_starts = audit_part(partition, partitions, records, story, *observers).cold_starts
+        parts.append(part)
+        each_part(part)
     total = sum(len(records) for records in by_partition.values())
     findings = AuditFindings()
     for part in parts:
@@ -269,7 +296,10 @@ def reading_of(read: str, gapped: Sequence[int]) -> str:
         GapsError: `full` was requested and a partition has gaps.
     """
     if read == "full" and gapped:
-        raise GapsError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
+        raise GapsError(
+            f"partition {gapped[0]} has gaps: it was compacted, or holds transaction markers, so it can only be read as a "
+            "joiner does"
+        )
     return "join" if read == "join" or gapped else "full"
 
 

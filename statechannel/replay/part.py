@@ -5,13 +5,16 @@ Records may be passed in pieces, so that a caller with records of several partit
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.protocol.bulk_fold import judge_many
+from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import StrictReader
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay.survey import FormatStop, ReadFacts
@@ -20,13 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statechannel.protocol.bulk_fold import Row
+    from statechannel.protocol.overruling import MarkedColdStart
     from statechannel.protocol.record import Record
 
     Observer = Callable[[RecordRead, Judgement], None]
 
 
 class JoinObserver(Protocol):
-    """Observer of leniently read records."""
+    """Observer of what happens between the records that are judged: a join, and cold starts."""
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         """The joining reader now holds this record for its key."""
@@ -40,6 +44,10 @@ class JoinObserver(Protocol):
         """
         ...
 
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        """A cold start has changed accepted states; `view` has the new ones, in new objects."""
+        ...
+
 
 @dataclass(slots=True)
 class PartitionAudit:
@@ -48,6 +56,7 @@ class PartitionAudit:
     Attributes:
         strict_from: Offset from which records were judged strictly; None if none was.
         tentative: The partition could only be read leniently: its accepted states may be wrong.
+        cold_starts: In log order; of those that were read leniently it is unknown what they changed.
     """
 
     view: View
@@ -55,6 +64,7 @@ class PartitionAudit:
     stop: FormatStop | None = None
     tentative: bool = False
     strict_from: int | None = 0
+    cold_starts: list[MarkedColdStart] = field(default_factory=list)
 
 
 class PartReader:
@@ -62,7 +72,7 @@ class PartReader:
 
     Args:
         observe: Called with every record that is judged strictly. Without it, the fast path is used.
-        join_observer: Called with leniently read records.
+        join_observer: Called with leniently read records, and at cold starts.
     """
 
     def __init__(
@@ -78,8 +88,10 @@ class PartReader:
         self._join_observer = join_observer
         self._ended = False
         self._joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
+        self._reader = StrictReader(View(partition, partitions), finds_marks=facts.cold_starts is None)
+        self._due = deque(item for item in facts.cold_starts or () if not facts.is_lenient(item.offset))
         self._audit = PartitionAudit(
-            View(partition, partitions),
+            self._reader.view,
             stop=facts.stop,
             tentative=facts.tentative,
             strict_from=None if facts.tentative else facts.lenient_to + 1,
@@ -94,21 +106,30 @@ class PartReader:
             rows = self._until(self._facts.stop, rows)
         if self._joiner is not None:
             rows = self._join(self._joiner, rows)
-        if self._observe is None:
+        while self._due and not self._ended:
+            held: list[Row] = []
+            self._judge(self._until_mark(self._due[0].offset, rows, held))
+            if not held:
+                return
+            self._start_cold()
+            rows = chain(held, rows)
+        if not self._ended:
             self._judge(rows)
-        else:
-            self._observe_rows(self._observe, rows)
 
     @property
     def view(self) -> View:
         """The accepted states so far; empty during a lenient read."""
-        return self._audit.view
+        return self._reader.view
 
     def result(self) -> PartitionAudit:
         """Findings of all records read."""
         if self._joiner is not None:
             self._joined(self._joiner)
+        while self._due:
+            self._start_cold()
         self._ended = True
+        self._audit.view = self._reader.view
+        self._audit.cold_starts = self._reader.cold_starts
         return self._audit
 
     def _until(self, stop: FormatStop, rows: Iterator[Row]) -> Iterator[Row]:
@@ -117,6 +138,24 @@ class PartReader:
                 self._ended = True
                 return
             yield row
+
+    @staticmethod
+    def _until_mark(offset: int, rows: Iterator[Row], held: list[Row]) -> Iterator[Row]:
+        """The rows up to a mark; the first behind it goes to `held`."""
+        for row in rows:
+            if row[2] > offset:
+                held.append(row)
+                return
+            yield row
+
+    def _start_cold(self) -> None:
+        self._reader.start_cold(self._due.popleft())
+        self._tell_overruled()
+
+    def _tell_overruled(self) -> None:
+        newest = self._reader.cold_starts[-1]
+        if self._join_observer is not None and newest.overruled:
+            self._join_observer.overruled(newest, self._reader.view)
 
     def _join(self, joiner: Joiner, rows: Iterator[Row]) -> Iterator[Row]:
         """Apply the records to be read leniently; returns the rest."""
@@ -129,36 +168,41 @@ class PartReader:
                 yield from rows
                 return
             read(offset, key, value)
-            if observer is not None and key is not None:
+            if key is None:
+                continue
+            if key in (COLD_START_KEY, HEARTBEAT_KEY):
+                self._reader.read_leniently(RecordRead._make(row))
+            elif observer is not None:
                 held = joiner.held.get(key)
                 if held is not None and held.offset == offset:
                     observer.taken(RecordRead._make(row), held.record)
 
     def _joined(self, joiner: Joiner) -> None:
-        self._audit.view = joiner.view()
+        self._reader.view = joiner.view()
         self._joiner = None
         if self._join_observer is not None:
-            self._join_observer.joined(self._audit.view, sure=not self._facts.tentative)
+            self._join_observer.joined(self._reader.view, sure=not self._facts.tentative)
 
     def _judge(self, rows: Iterator[Row]) -> None:
-        # The view of a joiner is there only when the first record behind it is: it may not be looked at before.
-        first = next(rows, None)
-        if first is None:
+        if self._observe is not None:
+            self._observe_rows(self._observe, rows)
             return
-        for some in ((first,), rows):
-            stop = judge_many(self._audit.view, some, self._audit.verdicts)
-            if stop is not None:
-                self._stopped(*stop)
-                return
+        stop = judge_many(self._reader, rows, self._audit.verdicts)
+        if stop is not None:
+            self._stopped(*stop)
 
     def _observe_rows(self, observe: Observer, rows: Iterator[Row]) -> None:
-        verdicts, part = self._audit.verdicts, self._audit
+        verdicts, reader = self._audit.verdicts, self._reader
         for row in rows:
-            judgement = part.view.read(row[2], row[4], row[5])
+            record = row if isinstance(row, RecordRead) else RecordRead._make(row)
+            count = len(reader.cold_starts)
+            judgement = reader.read(record)
             verdicts[judgement.verdict] += 1
-            observe(row if isinstance(row, RecordRead) else RecordRead._make(row), judgement)
+            observe(record, judgement)
+            if len(reader.cold_starts) > count:
+                self._tell_overruled()
             if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
-                self._stopped(row[2], judgement.format)
+                self._stopped(record.offset, judgement.format)
                 return
 
     def _stopped(self, offset: int, newer_format: int) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.protocol import codec
-from statechannel.protocol.cold_start_marks import HeadMark, Mark, Marks
+from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.gaps import could_be_cleaned
+from statechannel.protocol.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from statechannel.protocol.log import RecordRead
-    from statechannel.protocol.record import Record
+    from statechannel.protocol.overruling import MarkedColdStart
 
 
 class FormatStop(NamedTuple):
@@ -33,11 +35,14 @@ class ReadFacts(NamedTuple):
             -1: none, the log has no gaps from offset 0 on.
         stop: The first record of a newer format; later ones are ignored.
         tentative: No heartbeat vouches for the result of a join: all is read leniently, and may be wrong.
+        cold_starts: Those of a partition whose namespaces are read separately; None: the reader gets all records, and
+            finds them itself.
     """
 
     lenient_to: int = -1
     stop: FormatStop | None = None
     tentative: bool = False
+    cold_starts: tuple[MarkedColdStart, ...] | None = None
 
     def is_lenient(self, offset: int) -> bool:
         """Whether the record at this offset is read leniently."""
@@ -62,20 +67,36 @@ STRICT = ReadFacts()
 """The facts of a log without gaps from offset 0 on; its stop, if any, is found during the read."""
 
 
-def has_gaps(records: Sequence[RecordRead], end_offset: int) -> bool:
-    """Whether a partition's records are not all offsets from 0 up to the end offset."""
-    return len(records) != end_offset or (bool(records) and records[-1].offset != end_offset - 1)
+def has_gaps(records: Sequence[RecordRead], end_offset: int, *, oldest_kept_ms: int) -> bool:
+    """Whether records of a partition may have been cleaned away: offsets are missing behind one that was old enough.
+
+    Args:
+        oldest_kept_ms: When the log was read, minus the compaction lag. No later record was cleaned.
+    """
+    if len(records) == end_offset and (not records or records[-1].offset == end_offset - 1):
+        return False
+    expected, before_ms = 0, None
+    for record in records:
+        if record.offset != expected and could_be_cleaned(before_ms, oldest_kept_ms, 0):
+            return True
+        expected, before_ms = record.offset + 1, record.timestamp_ms
+    return expected != end_offset and could_be_cleaned(before_ms, oldest_kept_ms, 0)
 
 
 def usable_clean_to(key: bytes | None, value: bytes | None, offset: int) -> int:
     """The offset that a heartbeat at this offset vouches for; -1 for every other record."""
     if key != codec.HEARTBEAT_KEY:
         return -1
-    return _usable(codec.decode_heartbeat(value), offset)
-
-
-def _usable(heartbeat: Record | None, offset: int) -> int:
+    heartbeat = codec.decode_heartbeat(value)
     return heartbeat.clean_to if heartbeat is not None and heartbeat.clean_to < offset else -1
+
+
+def _usable(marks: Marks, record: RecordRead) -> int:
+    """As `usable_clean_to`; who vouches has to have read the marks of cold starts below its heartbeat."""
+    control = marks.control_read(record)
+    if not isinstance(control, Record) or not marks.newest <= control.clean_to < record.offset:
+        return -1
+    return control.clean_to
 
 
 def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> ReadFacts:
@@ -85,9 +106,10 @@ def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> ReadFac
         oldest_kept_ms: Records above that point with a timestamp up to this one may have hidden others before compaction.
     """
     stop, clean_to, newest_old = None, -1, -1
+    marks = Marks()
     for record in records:
         newer = codec.newer_format(record.key, record.value)
-        clean_to = max(clean_to, usable_clean_to(record.key, record.value, record.offset))
+        clean_to = max(clean_to, _usable(marks, record))
         if record.timestamp_ms <= oldest_kept_ms:
             newest_old = record.offset
         if newer:
@@ -100,8 +122,8 @@ class Knowing:
     """Finds the first point from which on a log with gaps is complete; feed it every record up to the stop, in order.
 
     A joining reader uses the newest vouching heartbeat. For the history the oldest one is as good, if nothing after
-    its offset can have been compacted: no record there is as old as the compaction lag, no offset is
-    missing, and there was no cold start (decision 0054); a void mark, or junk on that key, has no effect.
+    its offset can have been compacted: no record there is as old as the compaction lag, and no offset that can have been
+    cleaned is missing (decision 0054).
 
     If none of the oldest qualifies, it is the newest that vouches for all old records.
     """
@@ -111,23 +133,22 @@ class Knowing:
         self._floor = -1
         self._newest_old = -1
         self._next = 0
+        self._before_ms: int | None = None
         self._marks = Marks()
         self._first: CompleteFrom | None = None
         self._highest: CompleteFrom | None = None
 
     def take(self, record: RecordRead) -> None:
         """Apply the next record."""
-        if record.offset != self._next:
+        if record.offset != self._next and could_be_cleaned(self._before_ms, self._oldest_kept_ms, 0):
             self._rise(record.offset - 1)
-        self._next = record.offset + 1
+        self._next, self._before_ms = record.offset + 1, record.timestamp_ms
         if record.timestamp_ms <= self._oldest_kept_ms:
             self._newest_old = record.offset
             self._rise(record.offset)
-        control = self._marks.control_read(record)
-        if isinstance(control, Mark | HeadMark):
-            self._rise(record.offset)
-            return
-        clean_to = _usable(control, record.offset)
+        clean_to = _usable(self._marks, record)
+        if self._marks.head is not None and self._marks.head[0] == record.offset:
+            self._rise(record.offset)  # what was deleted from the head is asserted below this mark
         if clean_to < 0:
             return
         point = CompleteFrom(clean_to, record.offset, record.timestamp_ms)

@@ -61,7 +61,7 @@ def cleaned_logs(number: int, *, steps: int = 160) -> list[Cleaned]:
         oldest_kept_ms = log.exported_at_ms - LAG_MS
         for partition, lines in left.items():
             records = [record_of(line) for line in lines]
-            if not has_gaps(records, log.end_offsets[partition]):
+            if not has_gaps(records, log.end_offsets[partition], oldest_kept_ms=oldest_kept_ms):
                 continue
             known = known_of(records, oldest_kept_ms=oldest_kept_ms)
             if known is None:

@@ -168,8 +168,9 @@ def test_a_cleaned_log_that_somebody_vouches_for_gives_the_plan_of_the_whole_one
     for partition, lines in by_partition(left).items():
         records = [record_of(line) for line in lines]
         facts = STRICT
-        if has_gaps(records, left.end_offsets[partition]):
-            facts = join_facts(records, oldest_kept_ms=left.exported_at_ms - KNOBS[knobs].lag_ms)
+        oldest_kept_ms = left.exported_at_ms - KNOBS[knobs].lag_ms
+        if has_gaps(records, left.end_offsets[partition], oldest_kept_ms=oldest_kept_ms):
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
         part = audit_part(partition, len(left.end_offsets), records, facts)
         if part.tentative:
             return  # nobody vouches: the command asks first

@@ -244,7 +244,7 @@ def test_a_compacted_log_tells_from_its_first_sure_heartbeat_on_what_the_whole_l
         oldest_kept_ms = log.exported_at_ms - LAG_MS
         for number, lines in left.items():
             records = [record_of(line) for line in lines]
-            if not has_gaps(records, log.end_offsets[number]):
+            if not has_gaps(records, log.end_offsets[number], oldest_kept_ms=oldest_kept_ms):
                 continue
             facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
             known = known_of(records, oldest_kept_ms=oldest_kept_ms)

@@ -32,7 +32,8 @@ def test_audit_answers_of_the_examples(case: str) -> None:
 def test_auto_reads_fully_what_has_no_gaps(case: str) -> None:
     name, _, as_of = case.partition(" --as-of ")
     export = audit.from_export(read_golden(name))
-    gaps = any(audit.has_gaps(*audit.cut_off(export, p, as_of or None)) for p in export.end_offsets)
+    kept_ms = export.exported_at_ms - audit.LAG_MS
+    gaps = any(audit.has_gaps(*audit.cut_off(export, p, as_of or None), kept_ms) for p in export.end_offsets)
     answer = audit.audit(export, read="auto", as_of=as_of or None).audit
     assert answer == EXPECTED[case]["audit"] | {"read": "join" if gaps else "full"}
 
@@ -133,7 +134,7 @@ def test_a_joiner_of_a_compacted_log_equals_the_full_reader(seed: int) -> None:
         assert answer.audit["debts"] == full.audit["debts"]
         for partition in export.end_offsets:
             lines, end = audit.cut_off(export, partition, None)
-            if audit.has_gaps(lines, end):
+            if audit.has_gaps(lines, end, export.exported_at_ms - audit.LAG_MS):
                 read = join.read_joining(lines, partition, len(export.end_offsets), export.exported_at_ms, audit.LAG_MS)
                 for verdict in read.judge.verdicts if read.judge else []:
                     assert verdicts[partition, verdict.line.offset] == verdict.verdict

@@ -22,6 +22,7 @@ from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.protocol.bundle import parse_key
 from tests.spark.asking import ALL, check, no_bar
+from tests.support.cold_start_worlds import LAG_MS, ColdStartWorld
 from tests.support.export_edits import EDITS, records_of
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, seeds
@@ -197,3 +198,23 @@ def test_a_file_of_many_splits_is_checked_across_them(session: Any, tmp_path: Pa
             answer_with(session, question, {})
     finally:
         session.conf.set("spark.sql.files.maxPartitionBytes", before)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_cold_starts(session: Any, seed: int, tmp_path: Path) -> None:
+    """Their keys are named, also where each task has some namespaces only; whole, cleaned, up to a moment."""
+    world = ColdStartWorld(seed)
+    end = len(world.records)
+    cleaned = world.cleaned(world.records)
+    marker = [record for record in world.records if record.offset != end - 2]  # a gap that cannot have been cleaned
+    for number, records in enumerate((world.records, cleaned, marker)):
+        path = tmp_path / f"{number}.jsonl"
+        write_export(path, ExportHeader("t", {0: end}, 0), records, now_ms=lambda now_ms=world.now_ms: now_ms)
+        for as_of in (None, str(end // 2)):
+            question = AuditQuestion(
+                ExportSource(path),
+                as_of=None if as_of is None else parse_as_of(as_of),
+                compaction_lag_ms=LAG_MS,
+                wants=ALL if number else Wants(),
+            )
+            check(session, question, tmp_path)

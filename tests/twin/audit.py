@@ -106,7 +106,7 @@ def audit(export: Export | str, read: str = "auto", as_of: str | None = None, la
         export = from_export(export)
     partitions = len(export.end_offsets)
     cut = {number: cut_off(export, number, as_of) for number in sorted(export.end_offsets)}
-    gaps = [number for number, (lines, end) in cut.items() if has_gaps(lines, end)]
+    gaps = [number for number, (lines, end) in cut.items() if has_gaps(lines, end, export.exported_at_ms - lag_ms)]
     if read == "auto":
         read = "join" if gaps else "full"
     if read == "full" and gaps:
@@ -193,9 +193,12 @@ def time_ms(text: str) -> float:
     return moment.timestamp() * 1000
 
 
-def has_gaps(lines: list[Line], end: int) -> bool:
-    """Whether any offset from 0 up to `end` (exclusive) is missing."""
-    return [line.offset for line in lines] != list(range(end))
+def has_gaps(lines: list[Line], end: int, kept_since_ms: int) -> bool:
+    """Whether an offset from 0 up to `end` (exclusive) is missing that the cleaner can have taken."""
+    times = {line.offset: line.timestamp_ms for line in lines}
+    before = {offset: times[max(other for other in times if other < offset)] if min(times, default=end) < offset else None
+              for offset in range(end) if offset not in times}  # fmt: skip
+    return any(time is None or time <= kept_since_ms for time in before.values())
 
 
 def verdict_row(verdict: Verdict) -> dict[str, Any]:

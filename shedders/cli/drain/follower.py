@@ -413,8 +413,9 @@ class BundleCounts:
             with open_tail(self._connection, Topic.CHANNEL, partition) as tail:
                 span = tail.span()
                 records = list(tail.records(span))
-            if has_gaps(records, span.end):
-                part = audit_join(partition, self._partitions, records, oldest_kept_ms=now_ms() - lag_ms)
+            oldest_kept_ms = now_ms() - lag_ms
+            if has_gaps(records, span.end, oldest_kept_ms=oldest_kept_ms):
+                part = audit_join(partition, self._partitions, records, oldest_kept_ms=oldest_kept_ms)
             else:
                 part = audit_full(partition, self._partitions, records)
             counts.update(name for key in part.view.existing() for name in _holders(key))

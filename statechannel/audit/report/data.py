@@ -34,6 +34,7 @@ from statechannel.audit.views import NotInLogError
 from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, parse_key, partition_of
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
@@ -119,6 +120,12 @@ class _Overview:
         self.tree.joined(view)
         self._area(view.partition).joined(view)
 
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        self._area(view.partition).overruled(cold_start.timestamp_ms, view)
+        self.gaps.finder.overruled(cold_start, view)
+        self.incidents.channel.overruled(cold_start, view)
+        self.tree.joined(view)
+
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         self.first.setdefault(record.partition, record.offset)
         self.verdicts[judgement.verdict.value] += 1
@@ -136,7 +143,7 @@ class _Overview:
         lenient_to = -1 if part.strict_from is None else part.strict_from - 1
         if partition in self.first:
             lenient_to = self.first[partition] - 1
-        self.facts[partition] = ReadFacts(lenient_to, part.stop, part.tentative)
+        self.facts[partition] = ReadFacts(lenient_to, part.stop, part.tentative, tuple(part.cold_starts))
 
     def _area(self, partition: int) -> Area:
         area = self.areas.get(partition)
@@ -291,6 +298,10 @@ class _SecondPass:
     def joined(self, view: View, *, sure: bool) -> None:
         self._lanes.joined(view, sure=sure)
         self._heat.joined(view, sure=sure)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        self._lanes.overruled(cold_start, view)
+        self._heat.overruled(cold_start, view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         self._lanes.observe(record, judgement)

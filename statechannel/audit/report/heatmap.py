@@ -15,6 +15,7 @@ from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, widt
 from statechannel.protocol.bundle import KeyParts, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -121,6 +122,12 @@ class HeatMap:
         if sure:
             for key in view.live():
                 self._set(key.name, key.owner, self._first_ms)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        self._gaps.overruled(cold_start, view)
+        for overruled in cold_start.overruled or ():
+            key = view.get(overruled.key)
+            self._set(overruled.key, None if key is None else key.owner, cold_start.timestamp_ms)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         self._gaps.observe(record, judgement)

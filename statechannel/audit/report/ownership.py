@@ -84,6 +84,20 @@ class Area:
                 self._owner[key] = self._name(key.owner)
                 self.owned[self._owner[key]] += 1
 
+    def overruled(self, at_ms: int, view: View) -> None:
+        """Go on from the states behind a cold start, whose mark was observed already; its view has other objects."""
+        if self._window.is_after(at_ms):
+            return
+        for key, since_ms in self._releasing_since_ms.items():
+            self._add_idle(key, since_ms)
+        for key in list(self._owner):
+            self._set(key, None)
+        self._releasing_since_ms.clear()
+        for key in view.live():
+            self._set(key, key.owner)
+            if key.state is State.RELEASING:
+                self._releasing_since_ms[key] = self.now_ms
+
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if self._window.is_after(record.timestamp_ms):
             return

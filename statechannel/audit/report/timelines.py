@@ -18,6 +18,7 @@ from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
@@ -234,6 +235,17 @@ class KeyTimelines:
             lane = self.lanes.get(key.name)
             if lane is not None:
                 lane.start = _band(key)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        """A cold start has changed the states of these keys."""
+        note = {"note": f"{shown(cold_start.mark.writer)} started cold: what was accepted before is void"}
+        for overruled in cold_start.overruled or ():
+            lane, key = self.lanes.get(overruled.key), view.get(overruled.key)
+            if lane is not None:
+                band = Band(None, None, None, 0, None) if key is None else _band(key)
+                times = cold_start.timestamp_ms, cold_start.timestamp_ms
+                offsets = cold_start.offset, cold_start.offset
+                self._put(lane, TimelineMark(*times, *offsets, Counter({DERIVED: 1}), band, dict(note)))
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         if record.key is None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statechannel.audit.engine import (
-    DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
     AuditQuestion,
     AuditResult,
@@ -33,6 +32,7 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    lag_of,
     marked,
     moment_of,
     options_of,
@@ -68,7 +68,7 @@ def audit(
     bootstrap_servers: BootstrapServers = None,
     as_of: AsOfText = None,
     read: HowRead = ReadMode.AUTO,
-    compaction_lag_ms: CompactionLag = DEFAULT_COMPACTION_LAG_MS,
+    compaction_lag_ms: CompactionLag = None,
     verdicts: Annotated[
         Path | None,
         typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict to this file (full read)."),
@@ -107,11 +107,12 @@ def audit(
         _nothing_before(context)
         return
     source = source_of(file, archive, bootstrap_servers, connect)
+    lag_ms = lag_of(compaction_lag_ms, connect)
     moment = None if as_of is None else moment_of(as_of, source)
     table = output is not Output.JSON
     if verify or replicas:
         _alone(context)
-        verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
+        verify_replicas(connect, source, replicas or (), compaction_lag_ms=lag_ms, table=table)
         return
     title = None if history is None else title_of(history, "--history ")
     writers = writers_of(source, connect)
@@ -119,7 +120,7 @@ def audit(
         source,
         read=read,
         as_of=moment,
-        compaction_lag_ms=compaction_lag_ms,
+        compaction_lag_ms=lag_ms,
         verdicts=verdicts,
         wants=Wants(
             gaps=gaps,

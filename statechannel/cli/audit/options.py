@@ -16,7 +16,6 @@ import typer
 
 from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import (
-    DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
     ArchiveSource,
     AuditQuestion,
@@ -52,7 +51,12 @@ AsOfText = Annotated[
     ),
 ]
 HowRead = Annotated[ReadMode, typer.Option("--read", help="full (strict), join (as a joining broker), or auto.")]
-CompactionLag = Annotated[int, typer.Option("--compaction-lag-ms", min=0, help="The topic's min.compaction.lag.ms.")]
+CompactionLag = Annotated[
+    int | None,
+    typer.Option(
+        "--compaction-lag-ms", min=0, help="The topic's min.compaction.lag.ms. Default: the channel's, by the settings."
+    ),
+]
 EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="Audit engine: local or spark.")]
 EngineOptions = Annotated[
     list[str] | None,
@@ -177,6 +181,11 @@ def registry_of(connect: Callable[[], Connection]) -> WritersHeard:
     return live_writers(connect())
 
 
+def lag_of(compaction_lag_ms: int | None, connect: Connect) -> int:
+    """The compaction lag that was given, else that of the settings."""
+    return connect.settings().channel.min_compaction_lag_ms if compaction_lag_ms is None else compaction_lag_ms
+
+
 def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the log and of the connection to a command; its first argument is an `AuditOptions`.
 
@@ -195,7 +204,7 @@ def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
             source,
             None if as_of is None else moment_of(as_of, source),
             log["read"],
-            log["compaction_lag_ms"],
+            lag_of(log["compaction_lag_ms"], connect),
             log["engine"],
             options_of(log["engine_options"] or ()),
             log["output"] is not Output.JSON,
@@ -215,7 +224,7 @@ def _log(
     bootstrap_servers: BootstrapServers = None,
     as_of: AsOfText = None,
     read: HowRead = ReadMode.AUTO,
-    compaction_lag_ms: CompactionLag = DEFAULT_COMPACTION_LAG_MS,
+    compaction_lag_ms: CompactionLag = None,
     engine: EngineName = LOCAL,
     engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,

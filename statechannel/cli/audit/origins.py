@@ -26,7 +26,7 @@ from statechannel.audit.origins import (
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit.forged_table import forged_records
+from statechannel.cli.audit.incident_tables import forged_records
 from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection

@@ -14,7 +14,7 @@ from rich.text import Text
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
 from statechannel.audit.moments import AsOf, Cut, duration_ms
-from statechannel.cli.audit.forged_table import forged_records, writer
+from statechannel.cli.audit.incident_tables import cold_starts, forged_records, writer
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
@@ -131,6 +131,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
             ("key awaiting repair", "since offset", Column("newest offset", 1), Column("highest version", 1)),
             columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
         )
+    cold_starts(answer.get("cold_starts", ()))
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:
@@ -172,7 +173,7 @@ def ends(answer: dict[str, Any]) -> str:
 def completeness(complete: Mapping[str, Any]) -> None:
     """The point from which on a compacted log is complete, and what that means for the result."""
     for partition, known in complete.get("complete_from", {}).items():
-        where = f"partition {partition} was compacted"
+        where = f"partition {partition} was compacted, or holds transaction markers"
         if known is None:
             line = f"{where}: no record shows from where on it is complete"
         else:

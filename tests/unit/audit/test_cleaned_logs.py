@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, ReadMode, Wants
+from statechannel.audit.engine import (
+    DEFAULT_COMPACTION_LAG_MS,
+    AuditQuestion,
+    AuditResult,
+    ExportSource,
+    ReadMode,
+    Wants,
+)
 from statechannel.audit.rejections import NEWEST_MAX
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -24,8 +31,9 @@ def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callabl
     yield lambda _: None
 
 
-def audited(path: Path, wants: Wants) -> AuditResult:
-    return local.answer(AuditQuestion(ExportSource(path), read=ReadMode.AUTO, wants=wants), progress=no_bar)
+def audited(path: Path, wants: Wants, lag_ms: int = DEFAULT_COMPACTION_LAG_MS) -> AuditResult:
+    question = AuditQuestion(ExportSource(path), read=ReadMode.AUTO, compaction_lag_ms=lag_ms, wants=wants)
+    return local.answer(question, progress=no_bar)
 
 
 class Log:
@@ -34,13 +42,16 @@ class Log:
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []
         self.end = 0
+        self.cleaned_to = 0
 
     def record(self, key: str, *, cleaned: bool = False, **fields: Any) -> None:
         offset, self.end = self.end, self.end + 1
         head = {"format": 1, "kind": "proposal", "id": f"a{offset}", "covers": offset - 1}
         head |= {"by": {"broker": "b", "incarnation": "i"}}
         line = {"partition": 0, "offset": offset, "timestamp_ms": START_MS + offset, "key": key}
-        if not cleaned:
+        if cleaned:
+            self.cleaned_to = offset
+        else:
             self.lines.append(line | {"value": json.dumps(head | fields)})
 
     def bundle(self, version: int, base: str, state: str, **fields: Any) -> None:
@@ -53,11 +64,16 @@ class Log:
     def heartbeat(self) -> None:
         self.record("!heartbeat", kind="heartbeat", clean_to=self.end - 1)
 
+    @property
+    def lag_ms(self) -> int:
+        """No record above the last cleaned one is older."""
+        return self.end - self.cleaned_to
+
     def gaps(self, folder: Path) -> list[dict[str, Any]]:
         path = folder / "log.jsonl"
         head = {"export": 1, "topic": "t", "end_offsets": {"0": self.end}, "exported_at_ms": START_MS + self.end}
         path.write_text("".join(json.dumps(line) + "\n" for line in [head, *self.lines]))
-        return list(audited(path, Wants(gaps=True)).gaps or ())
+        return list(audited(path, Wants(gaps=True), self.lag_ms).gaps or ())
 
 
 @pytest.fixture
@@ -120,7 +136,7 @@ def test_what_the_log_no_longer_tells_is_marked_and_counted_apart(log: Log, tmp_
     log.bundle(9, "a8", "Assigned", to="c")
     (gap,) = log.gaps(tmp_path)
     assert (gap["cause"], gap["start_offset"], gap["certain"], gap["end_offset"]) == ("before-log", 6, False, 9)
-    result = audited(tmp_path / "log.jsonl", Wants(gaps=True, gap_count=True))
+    result = audited(tmp_path / "log.jsonl", Wants(gaps=True, gap_count=True), log.lag_ms)
     (sums,) = result.gap_sums or ()
     assert (sums["gaps"], sums["sum_ms"], sums["uncertain"]) == (0, 0, 1)
     assert result.gap_count == (0, 0)

@@ -214,10 +214,12 @@ def test_what_a_joining_reader_finds_under_way_began_before(tmp_path: Path) -> N
     log.records.append(RecordRead(Topic.CHANNEL, 0, 7, log.at_ms, b"!heartbeat", json.dumps(beat).encode()))
     log.write(lower, "Assigning", **{"from": "b1"}, to="b2", operation="op-1")
     log.write(upper, "Assigning", **{"from": "b1"}, to="b2")
+    lag_ms = log.at_ms - log.records[2].timestamp_ms
     log.records = [record for record in log.records if record.offset not in (1, 2)]
     path = tmp_path / "log.jsonl"
     write_export(path, ExportHeader("c", {0: 10}, 0), log.records, now_ms=lambda: log.at_ms)
-    origins = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
+    question = AuditQuestion(ExportSource(path), compaction_lag_ms=lag_ms, wants=Wants(origins=True))
+    origins = local.answer(question, progress=no_bar).origins
     assert origins is not None
     transfer = request("op-1", "transfer", name=lower, destination="b2")
     document = origins_document(origins, [asked()])

@@ -7,11 +7,12 @@ import pytest
 
 from spark.channel.plan import BatchContents, ColdStartMark, ReadingPosition, Vouching, marked
 from statechannel.protocol.cold_start_marks import Marks
-from statechannel.protocol.log import RecordRead
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.replica import Phase, Replica
-from statechannel.replay.survey import CompleteFrom, known_of
-from tests.support.lone_engine import mark
-from tests.support.mark_cases import AT, CASES, Case, marked_log, two_marks_log
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import CompleteFrom, ReadFacts, join_facts, known_of
+from tests.support.lone_engine import CREATED, NAMESPACE, heartbeat, mark
+from tests.support.mark_cases import AT, CASES, COLD_START, Case, marked_log
 
 LAG_S = 100.0
 NOW_S = 1_000.0
@@ -38,13 +39,33 @@ def test_a_member(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_audit(case: Case) -> None:
-    """Only a mark that counts cuts the story."""
-    known = known_of(marked_log(case, vouched=True), oldest_kept_ms=0)
-    assert known == (CompleteFrom(4, 5, 1) if case.counts else CompleteFrom(1, 2, 1))
+    """Whatever stands there, the story goes on across it."""
+    log = marked_log(case, vouched=False)
+    assert known_of(log, oldest_kept_ms=0) == CompleteFrom(1, 2, 1)
+    assert join_facts(log, oldest_kept_ms=-1).lenient_to == 2
+    assert join_facts(marked_log(case, vouched=True), oldest_kept_ms=-1).lenient_to == 4
 
 
-def test_the_story_goes_on_from_the_first_of_two_marks() -> None:
-    assert known_of(two_marks_log(), oldest_kept_ms=0) == CompleteFrom(4, 6, 1)
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_audit_takes_no_word_of_who_had_not_read_the_mark_below_it(counts: bool) -> None:
+    rows = [
+        (NAMESPACE, CREATED),
+        (COLD_START, mark("b-1", 1) if counts else b"junk"),
+        (b"!heartbeat", heartbeat("a-1", 1)),  # of a member that was paused, and holds the history before
+        (b"!heartbeat", heartbeat("b-1", 2)),
+    ]
+    log = [RecordRead(Topic.CHANNEL, 0, offset, 1, key, value) for offset, (key, value) in enumerate(rows, 1)]
+    assert known_of(log[:3], oldest_kept_ms=0) == (None if counts else CompleteFrom(1, 3, 1))
+    assert join_facts(log[:3], oldest_kept_ms=0).lenient_to == (-1 if counts else 1)
+    assert known_of(log, oldest_kept_ms=0) == (CompleteFrom(2, 4, 1) if counts else CompleteFrom(1, 3, 1))
+    assert join_facts(log, oldest_kept_ms=0).lenient_to == 2
+
+
+def test_a_heartbeat_that_is_read_leniently_voids_a_mark_that_is_judged() -> None:
+    rows = [(NAMESPACE, CREATED), (b"!heartbeat", heartbeat("a-1", 0)), (COLD_START, mark("b-1", 0))]
+    log = [RecordRead(Topic.CHANNEL, 0, offset, 1, key, value) for offset, (key, value) in enumerate(rows)]
+    assert audit_part(0, 1, log, ReadFacts(lenient_to=1)).cold_starts == []
+    assert [item.offset for item in audit_part(0, 1, [log[0], log[2]], ReadFacts(lenient_to=1)).cold_starts] == [2]
 
 
 @pytest.mark.parametrize("seed", range(300))

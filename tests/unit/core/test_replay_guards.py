@@ -13,6 +13,7 @@ from statechannel.protocol.bulk_fold import judge_many, read_many
 from statechannel.protocol.bundle import range_name
 from statechannel.protocol.codec import COLD_START_KEY, MAX_INT, MAX_VALUE_SIZE_BYTES
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.overruling import StrictReader
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.support.accelerator import TAKERS
@@ -97,7 +98,7 @@ def same(records: list[RecordRead], *, newer: bool = False) -> None:
     verdicts: Counter[Verdict] = Counter(one_by_one.read(r.offset, r.key, r.value).verdict for r in records)
     counter: Counter[Verdict] = Counter()
     assert read_many(plainly, records, 0, len(records)) == len(records) - newer
-    stopped = judge_many(counted, records, counter)
+    stopped = judge_many(StrictReader(counted), records, counter)
     assert (stopped == (len(records) - 1, 2)) if newer else (stopped is None)
     assert everything(plainly) == everything(one_by_one)
     assert everything(counted) == everything(one_by_one)
@@ -256,7 +257,7 @@ def test_it_ends_at_a_gap_at_the_end_and_at_a_cold_start() -> None:
     assert read_many(View(0, 1), cut, 0, len(cut)) == 2
     verdicts: Counter[Verdict] = Counter()
     whole = View(0, 1)
-    assert judge_many(whole, cut, verdicts) is None
+    assert judge_many(StrictReader(whole), cut, verdicts) is None
     assert (whole.applied, verdicts[Verdict.CONTROL], verdicts.total()) == (len(cut) - 1, 1, len(cut))
 
 
@@ -267,7 +268,7 @@ def test_gaps_are_no_end_where_all_are_judged() -> None:
     plain, counted = View(0, 1), View(0, 1)
     verdicts: Counter[Verdict] = Counter(plain.read(item.offset, item.key, item.value).verdict for item in far)
     counter: Counter[Verdict] = Counter()
-    assert judge_many(counted, far, counter) is None
+    assert judge_many(StrictReader(counted), far, counter) is None
     assert (everything(counted), counter) == (everything(plain), verdicts)
 
 

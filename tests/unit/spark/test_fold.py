@@ -128,7 +128,7 @@ def test_the_cleaner_cases_are_not_all_tentative() -> None:
     for seed in seeds(60):
         log = loggen.generate(seed, KNOBS["honest"])
         records = [record_of(line) for line in log.lines]
-        now_ms = records[-1].timestamp_ms
+        now_ms = log.exported_at_ms
         table = PureTable(len(log.end_offsets), now_ms=now_ms)
         half = len(records) // 2
         table.process(records[:half])

@@ -1,16 +1,21 @@
-"""Forged records in tables: their list, and the column of writers in other lists."""
+"""Tables of forged records, and of cold starts with the keys that they changed; the column of writers in other tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rich.text import Text
 
 from statechannel.audit.acknowledgements import acknowledged_sentence
+from statechannel.audit.difference import accepted_of
 from statechannel.audit.forgeries import NOT_RECOGNIZED
 from statechannel.cli.kit.fitted_tables import Cell, Column
-from statechannel.cli.kit.output import print_table, stdout, when
+from statechannel.cli.kit.output import moment, print_table, stdout, when
+
+KEYS_SHOWN = 200
+_HEADERS = ("key", "accepted before", "since the cold start")
 
 
 def forged_records(forgeries: Mapping[str, Any] | None, in_log: int = 0, *, registry_read: bool) -> None:
@@ -84,3 +89,41 @@ def _note(row: Mapping[str, Any]) -> str:
     """What shows that a record is forged, and who has looked at it."""
     seen = row.get("acknowledged")
     return row["note"] if seen is None else f"{row['note']}; {acknowledged_sentence(seen)}"
+
+
+def cold_starts(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows `cold_starts` of an audit's answer."""
+    for row in rows:
+        stdout().print()
+        stdout().print(Text(_cold_start(row)))
+        keys = row["overruled"] or ()
+        if keys:
+            print_table(_HEADERS, list(islice(_cells(keys), KEYS_SHOWN)))
+        if len(keys) > KEYS_SHOWN:
+            stdout().print(f"({len(keys) - KEYS_SHOWN:,} more keys left out; --output json has all)")
+
+
+def _cold_start(row: Mapping[str, Any]) -> str:
+    keys = row["overruled"]
+    if keys is None:
+        effect = "what it changed is unknown: the records before it may have been cleaned"
+    elif not keys:
+        effect = "it changed no accepted state"
+    else:
+        effect = f"it changed {len(keys):,} accepted {'state' if len(keys) == 1 else 'states'}"
+    place = f"partition {row['partition']}, offset {row['offset']}, {moment(row['timestamp_ms'])}"
+    return f"cold start ({place}): {row['by']} accepted what it had read through offset {row['through']}; {effect}"
+
+
+def _cells(keys: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for key in keys:
+        yield key["key"], _state(key["held"]), _state(key["asserted"])
+
+
+def _state(line: str | None) -> str:
+    """A line of the digest for people."""
+    if line is None:
+        return "did not exist"
+    state = accepted_of(line.encode())
+    owner = f" of {state.owner}" if state.owner is not None else ""
+    return f"{state.state}{owner}, version {state.version}"
