@@ -13,7 +13,7 @@ REPORT_GAP_S: Final = 10.0
 
 
 class LogFindings:
-    """Reports what the replicas of one engine have noted; nobody stops for it, as who differs may be right."""
+    """Reports what the replicas of one engine have noted; no broker stops for it, as the one that differs may be right."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -83,5 +83,5 @@ class LogFindings:
         self._counting = others | counts
 
     def fields(self) -> list[dict[str, Any]] | None:
-        """For the registry: with whom this process differs, and since which offset; None with nobody."""
+        """For the registry: with whom this process differs, and since which offset; None if it agrees with all."""
         return [*self._differing.values()] or None

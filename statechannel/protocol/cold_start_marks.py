@@ -130,7 +130,7 @@ class Marks:
         """Whether a mark says that all that was lost below an offset is asserted again, or given up.
 
         Args:
-            known: Highest offset that somebody is known to have read, if the log does not have it any more; else -1.
+            known: Highest offset that a broker is known to have read, if the log does not have it any more; else -1.
         """
         return self.head is not None and self.head[1].first >= first_offset and self.head[1].known >= known
 

@@ -36,7 +36,7 @@ class Phase(StrEnum):
     BROKEN = "broken"  # the topic is not the one that was opened
 
 
-class Comparison(NamedTuple):
+class ComparedView(NamedTuple):
     """What another broker's heartbeat says of the accepted keys at an offset, and what this reader holds there.
 
     Attributes:
@@ -122,7 +122,7 @@ class Replica:
         self.overruled: list[OverruledState] = []
         self.first_offset = 0
         self.known = -1
-        self.compared: dict[str, Comparison] = {}
+        self.compared: dict[str, ComparedView] = {}
         self.other_counts: dict[str, int] = {}
         self._digest: ViewDigest | None = None
         self._is_count_confirmed = False
@@ -247,7 +247,7 @@ class Replica:
         before, offset = self.compared.get(heartbeat.broker), heartbeat.covers
         equal = theirs.holds_as(own)
         since = offset if equal else -1 if before is None else before.equal_at
-        comparison = Comparison(heartbeat.broker, offset, theirs, own, equal_at=since)
+        comparison = ComparedView(heartbeat.broker, offset, theirs, own, equal_at=since)
         remember(self.compared, heartbeat.broker, comparison, COMPARED_MAX)
         return equal
 

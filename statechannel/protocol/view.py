@@ -69,7 +69,7 @@ class View:
             object for each. Verdicts do not depend on it.
         load: Number of bundles that each broker has or will have (placement counts those in flight).
         highest: Highest version of any key; it never decreases.
-        changed: Keys whose accepted state has changed since a digest was computed; None where nobody computes one.
+        changed: Keys whose accepted state has changed since a digest was computed; None where none is computed.
         changed_at: Offset of the last accepted record; that of a bulk is the last offset of the bulk.
     """
 
