@@ -1,20 +1,18 @@
-"""The election follows the loop that acts on the seat: a loop that halts gives it up, one that goes on stands again."""
+"""The election follows the loop that acts on the seat, and its own thread: whoever halts gives it up, and stands again later."""
 
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
 
 from statechannel.engine.inputs import Input, LeadershipChanged
 from statechannel.kafka import election as election_module
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.election import LeaderElection, LoopProgress
+from tests.support.waits import wait_until
 
 LIMIT_S = 6.0
-SEAT = TopicPartition("leader", 0)
 
 
 class LoneGroup:
@@ -24,6 +22,7 @@ class LoneGroup:
         self.subscribed = False
         self.seated = False
         self.closed = False
+        self.seatings = 0
         self._on_assign: Callable[..., None] = lambda *_: None
 
     def subscribe(self, _: list[str], *, on_assign: Callable[..., None], **_callbacks: object) -> None:
@@ -35,15 +34,20 @@ class LoneGroup:
     def poll(self, _: float) -> None:
         time.sleep(0.001)
         if self.subscribed and not self.seated:
+            self.frozen()
             self.seated = True
-            self._on_assign(self, [SEAT])
+            self._on_assign(self, ["the seat"])
+            self.seatings += 1
+
+    def frozen(self) -> None:
+        """Called in the poll, right before the assignment arrives."""
 
     def incremental_assign(self, _: object) -> None: ...
 
     def pause(self, _: object) -> None: ...
 
-    def assignment(self) -> list[TopicPartition]:
-        return [SEAT] if self.seated else []
+    def assignment(self) -> list[str]:
+        return ["the seat"] if self.seated else []
 
     def close(self) -> None:
         self.closed = True
@@ -120,49 +124,41 @@ def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench
     assert not bench.group.subscribed
 
 
-class KeptOut(LoneGroup):
-    """A member that is refused at each poll."""
-
-    def __init__(self, _: object) -> None:
-        super().__init__(_)
-        self.polls = 0
-
-    def poll(self, _: float) -> Any:
-        self.polls += 1
-        time.sleep(0.001)
-        return SimpleNamespace(error=lambda: KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL))
-
-
-def test_what_keeps_a_member_out_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(election_module, "Consumer", KeptOut)
-    bench = Bench(None)
-    bench.wait(lambda: bench.group.polls > 20)
-    bench.election.close()
-    assert len([record for record in caplog.records if "INCONSISTENT_GROUP_PROTOCOL" in record.getMessage()]) == 1
-
-
-class ExtraPartition(LoneGroup):
-    """A group in which another member is assigned partition 0."""
-
-    def poll(self, _: float) -> None:
-        time.sleep(0.001)
-        if self.subscribed and not self.seated:
-            self.seated = True
-            self._on_assign(self, [TopicPartition("leader", 1)])
-
-
-def test_another_partition_is_no_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election_module, "Consumer", ExtraPartition)
-    bench = Bench(None)
-    bench.wait(lambda: bench.group.seated)
-    bench.election.close()
-    assert bench.inputs == []
-
-
 def test_without_a_loop_to_follow_nothing_is_asked() -> None:
     bench = Bench(None)
     bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
     bench.election.close()
     assert bench.group.closed
+
+
+def test_a_seat_that_arrives_in_a_poll_in_which_the_thread_was_frozen_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Meanwhile the group may have seated another: it takes only the next one, for which it stands again."""
+    settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1")
+    frozen_s, seatings_at_leading = [settings.tuning.session_timeout_ms / 1_000], []
+    skipped_s = 0.0
+
+    def freeze(_: LoneGroup) -> None:
+        nonlocal skipped_s
+        skipped_s += frozen_s.pop() if frozen_s else 0.0
+
+    groups: list[LoneGroup] = []
+
+    def make(config: object) -> LoneGroup:
+        groups.append(LoneGroup(config))
+        return groups[-1]
+
+    def sink(event: Input) -> None:
+        if event == LeadershipChanged(True):
+            seatings_at_leading.append(groups[0].seatings)
+
+    monkeypatch.setattr(LoneGroup, "frozen", freeze)
+    monkeypatch.setattr(election_module, "Consumer", make)
+    election = LeaderElection(settings, "leader", "group", sink, clock=lambda: time.monotonic() + skipped_s)
+    try:
+        election.stand(True)
+        wait_until(lambda: seatings_at_leading, lambda: groups[0].seatings)
+        assert seatings_at_leading == [1], "it took the first seat"
+    finally:
+        election.close()

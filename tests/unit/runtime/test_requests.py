@@ -230,6 +230,25 @@ def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
     assert len(world.given["b2"]) == 1
 
 
+def test_who_lost_the_race_for_a_claim_takes_over_at_once_when_the_claimer_is_lost() -> None:
+    """Not only after the time in which its own claim would be written again."""
+    world = World("b1", "b2")
+    for around in world.around.values():
+        around.leading = True
+    world.ask("op1", "create-namespace", namespace="a/b")
+    for broker, desk in world.desks.items():
+        desk.read(world.log[0])
+        world.read[broker] = 1
+    for desk in world.desks.values():
+        desk.review(world.now_s)
+    assert len(world.log) == 3, "both have written a claim"
+    world.turn("b2")
+    del world.desks["b1"], world.alive["b1"]
+    world.turns(3)
+    assert list(world.executions()) == ["b2"]
+    assert world.now_s < CoordinatorOptions().repeat_s
+
+
 def test_owner_that_died_the_leader_takes_over_the_question() -> None:
     world = World("b1", "b2")
     world.around["b1"].leading = True
@@ -448,6 +467,20 @@ def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadl
     world.append("other", b"junk")
     world.turns()
     assert len(world.desks["b1"]) == 0
+
+
+def test_a_reply_that_kafka_did_not_take_is_written_again_also_after_the_deadline() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", timeout_s=5, namespace="a/b", bundles=1)
+    world.turns()
+    world.time_ms += 5_500
+    world.append("other", b"junk")
+    world.turn()
+    world.given["b1"][0][1](Done("op1", "created"))
+    assert isinstance(decode(world.log.pop().value, 0), Reply), "Kafka refuses it"
+    world.turns(30)
+    assert [reply.outcome["result"] for reply in world.replies("op1")] == ["created"]
 
 
 def test_who_wants_to_hear_a_reply_is_told_it_once() -> None:

@@ -1,0 +1,201 @@
+"""Kafka has no record at a reader's position any more: a truncated log ends the reading, a lost beginning starts it over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened, PositionReached
+from statechannel.kafka import reader as reader_module
+from statechannel.kafka.admin import Place
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.reader import LogReader, ReaderTuning
+from statechannel.kafka.topic_watch import TopicFindings
+from statechannel.kafka.topics import TopicInfo
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from tests.support.waits import wait_until
+
+NAME, END = "c", 6
+TRUNCATED = "Partition log truncation detected at offset 6 (leader epoch 1): broker end offset is 4"
+OUT_OF_RANGE = "fetch failed due to requested offset not available on the broker: Broker: Offset out of range"
+
+
+class LosingKafka:
+    """A Kafka with one partition that refuses a position once, with an error as the client library words it.
+
+    Attributes:
+        error: Delivered once by the next poll.
+        broken: What the watch finds about the topic.
+        first: Offset at which the log begins.
+    """
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.broken: dict[Place, str] = {}
+        self.answers = True
+        self.first = 0
+        self.inputs: list[Input] = []
+        self._at: int | None = None
+
+    # As a consumer.
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        assert self._at is None, "the client refuses to be given a partition twice"
+        self._at = places[0].offset
+
+    def incremental_unassign(self, _: list[TopicPartition]) -> None:
+        assert self._at is not None, "the client refuses to be taken what it does not have"
+        self._at = None
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        return self.first, END
+
+    def poll(self, timeout_s: float) -> Message | None:
+        error, self.error = self.error, None
+        if error is not None:
+            return Message(NAME, 0, self._at, None, None, error=error)
+        if self._at is not None and self._at < END:
+            self._at += 1
+            return Message(NAME, 0, self._at - 1, b"k", b"v", timestamp=(2, 7))
+        time.sleep(min(timeout_s, 0.005))
+        return None
+
+    def consume(self, *_: object) -> list[Message]:
+        return []
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    # As a watch.
+
+    def poll_watch(self, now_s: float, positions: Mapping[Place, int]) -> TopicFindings:
+        return TopicFindings(
+            now_s, answered=self.answers, broken=self.broken, ends=dict.fromkeys(positions, END) if self.answers else {}
+        )
+
+    # What the reader has delivered.
+
+    def sink(self, inputs: list[Input]) -> None:
+        for item in inputs:
+            self.inputs += item.records if isinstance(item, RecordsRead) else [item]
+
+    def of(self, kind: type[Input]) -> list[Any]:
+        return [item for item in list(self.inputs) if isinstance(item, kind)]
+
+    def offsets(self) -> list[int]:
+        return [record.offset for record in self.of(RecordRead)]
+
+    def wait_read(self, rounds: int) -> None:
+        """Until the whole log was read so often."""
+        wait_until(lambda: len(self.offsets()) >= END * rounds, lambda: self.inputs[-5:], pause_s=0.005)
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> LosingKafka:
+    kafka = LosingKafka()
+    watch = SimpleNamespace(due=lambda _: True, hurry=lambda: None, poll=kafka.poll_watch, close=lambda: None)
+    monkeypatch.setattr(reader_module, "Consumer", lambda _: kafka)
+    monkeypatch.setattr(reader_module, "TopicWatch", lambda *_, **__: watch)
+    return kafka
+
+
+@pytest.fixture
+def reader(kafka: LosingKafka) -> Iterator[LogReader]:
+    settings = ClientSettings("127.0.0.1:1")
+    topics = {Topic.CHANNEL: TopicInfo(NAME, "id", 1, 1, {})}
+    opened = LogReader(settings, topics, kafka.sink, group_id="g", tuning=ReaderTuning(poll_s=0.005, watch_s=0.01))
+    opened.start()
+    yield opened
+    assert opened.close()
+
+
+def at_rest(kafka: LosingKafka) -> None:
+    """Some steps of the reader later."""
+    count, ends_s = len(kafka.inputs), time.monotonic() + 0.1
+    while time.monotonic() < ends_s:
+        time.sleep(0.01)
+        if len(kafka.inputs) > count:
+            count, ends_s = len(kafka.inputs), time.monotonic() + 0.1
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION])
+def test_a_truncated_log_ends_the_partition(kafka: LosingKafka, reader: LogReader, code: int) -> None:
+    """What was judged is not what lies there now: to start over quietly would be to judge on after a loss."""
+    kafka.wait_read(1)
+    kafka.error = KafkaError(code, TRUNCATED)
+    wait_until(lambda: kafka.of(PartitionBroken), lambda: kafka.inputs[-5:], pause_s=0.005)
+    at_rest(kafka)
+    (broken,) = kafka.of(PartitionBroken)
+    assert (broken.topic, broken.partition) == (Topic.CHANNEL, 0)
+    assert "truncation" in broken.detail
+    assert kafka.offsets() == list(range(END)), "nothing is read any more"
+    assert len(kafka.of(PartitionOpened)) == 1
+
+
+def test_who_asks_for_a_partition_that_has_ended_reads_it_from_its_beginning(
+    kafka: LosingKafka, reader: LogReader
+) -> None:
+    kafka.wait_read(1)
+    kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET, TRUNCATED)
+    wait_until(lambda: kafka.of(PartitionBroken), lambda: kafka.inputs[-5:], pause_s=0.005)
+    reader.restart(Topic.CHANNEL, 0)
+    kafka.wait_read(2)
+    assert kafka.offsets() == [*range(END), *range(END)]
+
+
+@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+def test_where_records_were_deleted_before_they_were_read_the_reading_starts_over(
+    kafka: LosingKafka, reader: LogReader, code: int
+) -> None:
+    kafka.wait_read(1)
+    kafka.error = KafkaError(code, OUT_OF_RANGE)
+    kafka.wait_read(2)
+    assert kafka.of(PartitionBroken) == []
+    assert kafka.offsets() == [*range(END), *range(END)]
+    assert [opened.first_offset for opened in kafka.of(PartitionOpened)] == [0, 0]
+
+
+@pytest.mark.parametrize("words", [TRUNCATED, OUT_OF_RANGE])
+def test_a_lost_position_is_not_explained_before_kafka_has_answered_about_the_topic(
+    kafka: LosingKafka, reader: LogReader, words: str
+) -> None:
+    kafka.wait_read(1)
+    kafka.answers = False
+    kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET, words)
+    at_rest(kafka)
+    assert kafka.of(PartitionBroken) == []
+    assert len(kafka.offsets()) == END
+    kafka.answers = True
+    done: Callable[[], object] = lambda: kafka.of(PartitionBroken) or len(kafka.offsets()) == 2 * END  # noqa: E731
+    wait_until(done, lambda: kafka.inputs[-5:], pause_s=0.005)
+    assert bool(kafka.of(PartitionBroken)) == (words == TRUNCATED)
+
+
+def test_a_topic_that_the_broker_does_not_know_for_a_moment_is_read_on(kafka: LosingKafka, reader: LogReader) -> None:
+    kafka.wait_read(1)
+    kafka.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "unknown")
+    at_rest(kafka)
+    assert kafka.of(PartitionBroken) == []
+    assert kafka.offsets() == list(range(END)), "it goes on where it was"
+    assert len(kafka.of(PartitionOpened)) == 1
+
+
+def test_what_the_watch_finds_broken_ends_the_partition_once(kafka: LosingKafka, reader: LogReader) -> None:
+    kafka.wait_read(1)
+    kafka.broken = {(NAME, 0): "topic c was re-created"}
+    wait_until(lambda: kafka.of(PartitionBroken), lambda: kafka.inputs[-5:], pause_s=0.005)
+    at_rest(kafka)
+    assert [broken.detail for broken in kafka.of(PartitionBroken)] == ["topic c was re-created"]
+
+
+def test_an_error_that_says_nothing_of_the_position_changes_nothing(kafka: LosingKafka, reader: LogReader) -> None:
+    kafka.wait_read(1)
+    kafka.error = KafkaError(KafkaError._TRANSPORT, "connection reset")
+    at_rest(kafka)
+    assert kafka.offsets() == list(range(END))
+    assert {type(item) for item in kafka.inputs} <= {PartitionOpened, RecordRead, PositionReached}
