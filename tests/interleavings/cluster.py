@@ -7,7 +7,7 @@ A process may die, sleep, lose its connections, or hear nothing of what it has w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -243,6 +243,20 @@ class Cluster:
 
     # --- deliveries -------------------------------------------------------------------------------------------------
 
+    def deliver_all(self, slots: Iterable[int], *, hooks: bool = True) -> None:
+        """These processes take in what there is, and write what they have, until nothing more moves."""
+        slots = list(slots)
+        for _ in range(1000):
+            if self.holder is None:
+                for candidate in [slot for slot in slots if self.processes[slot].stands][:1]:
+                    self._elect(candidate)
+            moves = [move for slot in slots for move in self._deliveries(slot, self.processes[slot])]
+            moves = [move for move in moves if hooks or move.name != "hook ends"]
+            if not moves:
+                return
+            moves[0].act(self)
+        raise Violation("stuck", "processes go on for ever without any time")
+
     def read(self, slot: int) -> None:
         """The next record, or all of them while it joins; then that this is the end, where it is."""
         process = self.processes[slot]
@@ -421,6 +435,10 @@ class Cluster:
         self._spend("pushes")
         self._vacate()
 
+    def cut_off(self, slot: int) -> None:
+        """What this process writes to the registry is lost until time has passed."""
+        self._cut = slot
+
     # --- time -------------------------------------------------------------------------------------------------------
 
     def pass_time(
@@ -430,6 +448,7 @@ class Cluster:
         asleep: int | None = None,
         cut: int | None = None,
         stalled: int | None = None,
+        most_s: float = PERIOD_S,
     ) -> None:
         """Let time pass until a process wants to write, to call a hook, to answer, or to lead.
 
@@ -438,12 +457,13 @@ class Cluster:
             asleep: Slot of a process that takes nothing in.
             cut: Slot of one that reaches nothing, and knows that time passes.
             stalled: Slot of one whose records do not land and whose hooks do not end.
+            most_s: No more time than this passes.
         """
         self._spend(*spent)
         self._go_live()
         self._cut, self._stalled = cut, stalled
         self.interrupted = False
-        end_s = self.time_s + PERIOD_S
+        end_s = self.time_s + most_s
         while self.time_s < end_s and not self.interrupted:
             self.time_s += STEP_S
             self._free_seat(asleep if asleep is not None else cut)
@@ -525,6 +545,8 @@ class Cluster:
         process = self.processes[slot]
         match effect:
             case Append(token, Topic.CHANNEL, _, key, value):
+                if self.facts(slot).in_doubt and parse_key(key) is not None:
+                    raise Violation("doubt", f"{process.name} writes {key!r} while a cold start is in doubt")
                 self._set(slot, writes=(*process.writes, Write(token, key, value, process.session)))
                 self.interrupted = self.interrupted or key != HEARTBEAT_KEY
             case Append(_, Topic.REGISTRY, _, key, value):

@@ -60,16 +60,7 @@ class Recovery(Cluster):
         self._free_seat(None)
         for slot in list(self.alive()):
             self._live_on(slot)
-        for _ in range(1000):
-            if self.holder is None:
-                candidates = [slot for slot in self.alive() if self.processes[slot].stands]
-                if candidates:
-                    self._elect(candidates[0])
-            moves = [move for slot in list(self.alive()) for move in self._deliveries(slot, self.processes[slot])]
-            if not moves:
-                return
-            moves[0].act(self)
-        raise Violation("stuck", "processes go on for ever without any time")
+        self.deliver_all(list(self.alive()))
 
     def _look_up(self) -> None:
         token = FIRST_LOOKUP

@@ -25,6 +25,10 @@ class Target(NamedTuple):
     tests: tuple[str, ...]
 
 
+def _unit(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/unit/{folder}/test_{name}.py" for name in names)
+
+
 TARGETS = (
     Target(
         (
@@ -40,37 +44,47 @@ TARGETS = (
             "tests/simulation/test_simulator.py",
         ),
     ),
+    Target(("kafka/topic_watch",), _unit("kafka", "topic_watch")),
+    Target(("kafka/reader",), _unit("kafka", "lost_position", "stall", "seen_ends", "patience")),
+    Target(
+        ("kafka/tail", "kafka/light_topic", "kafka/partition_consumer"),
+        (*_unit("kafka", "stall", "light_writer", "patience", "append_and_wait"), *_unit("loaddata", "following")),
+    ),
+    Target(("kafka/election",), _unit("kafka", "election_progress")),
+    Target(("kafka/writer",), _unit("kafka", "writer_bookkeeping")),
+    Target(("kafka/addresses",), _unit("kafka", "addresses")),
+    Target(("kafka/topic_policy", "kafka/topics"), _unit("kafka", "topic_policy", "light_policy")),
+    Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
+    Target(
+        ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
+        (*_unit("runtime", "requests", "outcomes", "handlers"), "tests/property/test_runtime_requests.py"),
+    ),
+    Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
+    Target(
+        ("broker/driver", "broker/inbox", "broker/clocks"),
+        _unit("runtime", "driver", "inbox_portions", "engine_clock", "bounds"),
+    ),
+    Target(
+        ("broker/hook_runner", "broker/hooks"),
+        _unit("runtime", "hooks", "late_hooks", "hooks_first_stretch", "hook_arguments", "no_bundle_stuck"),
+    ),
+    Target(("broker/canary",), _unit("runtime", "canary_runner")),
+    Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
+    Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
+    Target(("broker/arguments", "broker/next_steps"), _unit("runtime", "arguments", "next_steps")),
+    Target(("router/router",), _unit("router", "router")),
+    Target(("api/guard",), _unit("runtime", "guard", "health", "faces")),
+    Target(("api/extensions", "api/member", "api/channel"), (*_unit("runtime", "extensions"), *_unit("testkit", "kit"))),
     Target(
         (
-            "kafka/acls", "kafka/addresses", "kafka/admin", "kafka/client_settings", "kafka/election", "kafka/errors",
-            "kafka/light_topic", "kafka/partition_consumer", "kafka/reader", "kafka/tail", "kafka/topic_policy",
-            "kafka/topic_watch", "kafka/topics", "kafka/writer",
+            "audit/acknowledgements", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps", "audit/history",
+            "audit/id_series", "audit/incident", "audit/incidents", "audit/moments", "audit/moves", "audit/observers",
+            "audit/origins", "audit/overlaps", "audit/ownership", "audit/registry_story", "audit/rejections",
+            "audit/replay_check", "audit/verify", "audit/views", "audit/writers",
         ),
-        ("tests/unit/kafka",),
+        ("tests/unit/audit",),
     ),
-    Target(
-        (
-            "broker/arguments", "broker/canary", "broker/changes", "broker/clocks", "broker/driver", "broker/endings",
-            "broker/exits", "broker/handlers", "broker/hook_runner", "broker/hooks", "broker/host", "broker/inbox",
-            "broker/loop_thread", "broker/next_steps", "broker/outcomes", "broker/peeks", "broker/request_record",
-            "broker/requests", "broker/supervision",
-        ),
-        ("tests/unit/runtime", "tests/unit/testkit", "tests/property/test_runtime_requests.py"),
-    ),
-    Target(
-        ("router/router", "api/blocking", "api/channel", "api/extensions", "api/guard", "api/member", "api/status"),
-        ("tests/unit/router", "tests/unit/runtime", "tests/unit/testkit"),
-    ),
-    Target(
-        (
-            "audit/acknowledgements", "audit/difference", "audit/engine", "audit/forgeries", "audit/gap_list",
-            "audit/gaps", "audit/history", "audit/id_series", "audit/incident", "audit/incidents", "audit/moments",
-            "audit/moves", "audit/observers", "audit/origins", "audit/overlaps", "audit/ownership",
-            "audit/registry_story", "audit/rejections", "audit/replay_check", "audit/verify", "audit/views",
-            "audit/writers",
-        ),
-        ("tests/unit/audit", "tests/property/test_core_audit.py", "tests/property/test_audit_gaps.py"),
-    ),
+    Target(("audit/difference",), ("tests/property/test_audit_parts.py",)),
 )  # fmt: skip
 MODULES = tuple(name for target in TARGETS for name in target.modules)
 LEFT_OUT = "not test_seeds and not hash_seed and not planted and not mib and not deep_json and not command"

@@ -126,21 +126,20 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
 def _watch(items: Sequence[pytest.Item], paths: dict[str, str]) -> dict[str, tuple[float, set[Place]]] | str:
     seen: set[Place] = set()
 
-    def look(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            name = paths.get(frame.f_code.co_filename)
-            if name is not None:
-                seen.add((name, frame.f_code.co_firstlineno))
+    def look(frame: FrameType, _event: str, _: Any) -> None:  # of calls only: it asks for nothing inside of them
+        name = paths.get(frame.f_code.co_filename)
+        if name is not None:
+            seen.add((name, frame.f_code.co_firstlineno))
 
     found: dict[str, tuple[float, set[Place]]] = {}
     for number, item in enumerate(items):
         seen.clear()
         began_s = time.monotonic()
-        threading.setprofile(look)
-        sys.setprofile(look)
+        threading.settrace(look)
+        sys.settrace(look)
         passed = _run(item, items[number + 1] if number + 1 < len(items) else None)
-        sys.setprofile(None)
-        threading.setprofile(None)
+        sys.settrace(None)
+        threading.settrace(None)  # type: ignore[arg-type]
         if not passed:
             return item.nodeid
         found[item.nodeid] = time.monotonic() - began_s, set(seen)
