@@ -57,7 +57,7 @@ TARGETS = (
     Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
     Target(
         ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
-        (*_unit("runtime", "requests", "outcomes", "handlers"), "tests/property/test_runtime_requests.py"),
+        (*_unit("runtime", "requests", "outcomes", "handlers", "bounds", "last_word"), "tests/property/test_runtime_requests.py"),
     ),
     Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
     Target(

@@ -288,37 +288,70 @@ def test_past_its_deadline_by_the_logs_clock_a_request_is_let_be() -> None:
     assert world.executions() == {}
 
 
-HOUR_MS = 3_600_000
-
-
-def test_after_kafkas_clock_was_ahead_requests_are_executed_as_ever() -> None:
+def test_a_claim_or_a_reply_of_an_unknown_request_changes_nothing() -> None:
     world = World("b1")
     world.around["b1"].leading = True
-    desk = world.desks["b1"]
-    desk.heard(world.time_ms + 2 * HOUR_MS)
-    desk.heard(world.time_ms)
-    world.ask("op1", "create-namespace", namespace="a/b", timeout_s=5)
+    world.append("op0", encode(request_record.Progress("op0", request_record.ProgressStage.CLAIMED, "b1", "i1")))
+    world.append("op0", encode(Reply("op0", "b2", "i1", {"outcome": "done", "operation": "op0", "result": "done"})))
+    world.ask("op1", "create-namespace", namespace="a/b")
     world.turns()
-    assert "op1" in {command.operation for command in world.executions()["b1"] if isinstance(command, CreateNamespace)}
+    assert len(world.executions()["b1"]) == 1
 
 
-def test_a_request_of_a_time_when_the_clock_was_ahead_is_late_when_it_would_be_by_the_right_time() -> None:
+def test_a_topic_that_is_opened_again_holds_only_what_is_read_of_it_from_then_on() -> None:
     world = World("b1")
+    world.around["b1"].acting = False
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns()
     desk = world.desks["b1"]
-    right_ms = world.time_ms
-    world.time_ms += 2 * HOUR_MS
-    desk.heard(world.time_ms)
-    world.ask("op1", "create-namespace", namespace="a/b", timeout_s=5)
-    world.turns()
-    desk.heard(right_ms)
-    world.turns()
     assert len(desk) == 1
-    desk.heard(right_ms + 6_000)
-    world.turns()
+    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
     assert len(desk) == 0
-    world.around["b1"].leading = True
+    world.around["b1"].acting = world.around["b1"].leading = True
+    world.ask("op2", "create-namespace", namespace="a/c")
     world.turns()
-    assert world.executions() == {}
+    assert [command.operation for command in world.executions()["b1"]] == ["op2"]  # type: ignore[union-attr]
+
+
+def test_what_is_beyond_the_limit_is_refused_once_by_the_leader_and_not_where_it_is_answered() -> None:
+    world = World("b1")
+    desk = world.desk("b1", open_max=2)
+    for number in range(5):
+        world.ask(f"op{number}", "create-namespace", namespace=f"a/n{number}")
+    world.append("op4", encode(Reply("op4", "b2", "i1", {"outcome": "done", "operation": "op4", "result": "done"})))
+    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, len(world.log)))
+    for record in world.log[:-1]:
+        desk.read(record)
+    world.around["b1"].leading = True
+    desk.look(1.0)
+    assert world.replies("op2") == [], "not before the history is read to its end"
+    desk.read(world.log[5])
+    world.around["b1"].leading = False
+    desk.look(2.0)
+    assert world.replies("op2") == [], "by the leader alone"
+    world.around["b1"].leading = True
+    desk.look(3.0)
+    desk.look(4.0)
+    refused = {name: [reply.outcome["reason"] for reply in world.replies(name)] for name in ("op2", "op3")}
+    assert refused == {"op2": ["busy"], "op3": ["busy"]}
+    assert [len(world.replies(name)) for name in ("op0", "op1", "op4")] == [0, 0, 1]
+    assert (len(desk), desk.refused) == (2, 3)
+
+
+@pytest.mark.parametrize(("executing", "room"), [(False, True), (True, False)])
+def test_requests_past_their_deadline_make_room_unless_they_are_executed(executing: bool, room: bool) -> None:
+    world = World("b1")
+    world.around["b1"].leading = executing
+    desk = world.desk("b1", open_max=1)
+    world.desks["b1"] = desk
+    world.ask("op1", "create-namespace", timeout_s=5, namespace="a/b")
+    world.turns()
+    assert ("b1" in world.executions()) is executing
+    world.time_ms += 6_000
+    world.ask("op2", "create-namespace", namespace="a/c")
+    desk.read(world.log[-1])
+    assert desk.refused == (not room)
+    assert len(desk) == 1
 
 
 def test_history_is_read_to_its_end_before_anything_is_done() -> None:
