@@ -131,7 +131,7 @@ def _run(given: argparse.Namespace, modules: Sequence[str], tests: Sequence[str]
     words = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "-s"]
     words += ["-p", "no:randomly", "-k", LEFT_OUT, *tests]
     environment = {**os.environ, "MUTATION_JOB": json.dumps(job), "PYTHONHASHSEED": "0"}
-    environment.setdefault("STATECHANNEL_TEST_WAIT_S", "20")  # most that fail wait for something in vain
+    environment.setdefault("STATECHANNEL_TEST_WAIT_S", "5")  # most that fail wait for something in vain
     return subprocess.run(words, cwd=ROOT, env=environment, check=False, stdout=subprocess.DEVNULL).returncode
 
 
