@@ -7,7 +7,7 @@ A process may die, sleep, lose its connections, or hear nothing of what it has w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -243,20 +243,6 @@ class Cluster:
 
     # --- deliveries -------------------------------------------------------------------------------------------------
 
-    def deliver_all(self, slots: Iterable[int], *, hooks: bool = True) -> None:
-        """These processes take in what there is, and write what they have, until nothing more moves."""
-        slots = list(slots)
-        for _ in range(1000):
-            if self.holder is None:
-                for candidate in [slot for slot in slots if self.processes[slot].stands][:1]:
-                    self._elect(candidate)
-            moves = [move for slot in slots for move in self._deliveries(slot, self.processes[slot])]
-            moves = [move for move in moves if hooks or move.name != "hook ends"]
-            if not moves:
-                return
-            moves[0].act(self)
-        raise Violation("stuck", "processes go on for ever without any time")
-
     def read(self, slot: int) -> None:
         """The next record, or all of them while it joins; then that this is the end, where it is."""
         process = self.processes[slot]
@@ -435,10 +421,6 @@ class Cluster:
         self._spend("pushes")
         self._vacate()
 
-    def cut_off(self, slot: int) -> None:
-        """What this process writes to the registry is lost until time has passed."""
-        self._cut = slot
-
     # --- time -------------------------------------------------------------------------------------------------------
 
     def pass_time(
@@ -461,8 +443,7 @@ class Cluster:
         """
         self._spend(*spent)
         self._go_live()
-        self._cut, self._stalled = cut, stalled
-        self.interrupted = False
+        self._cut, self._stalled, self.interrupted = cut, stalled, False
         end_s = self.time_s + most_s
         while self.time_s < end_s and not self.interrupted:
             self.time_s += STEP_S
@@ -573,8 +554,6 @@ class Cluster:
                 self.seen[Danger.DEPARTURE] += reason == "closed"
                 self.crash(slot)
                 self.interrupted = True
-            case _:
-                pass
 
     def _append(self, writer: str, key: bytes, value: bytes | None) -> None:
         self.channel = self.channel.append(Topic.CHANNEL, self.time_s, key, value)

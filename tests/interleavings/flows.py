@@ -125,7 +125,7 @@ def _let_all_die(automaton: Automaton, setting: Setting, state: ClusterState) ->
 
 def _start_cold_without(automaton: Automaton, setting: Setting, state: ClusterState, sleeper: int) -> ClusterState:
     """The sleeper has a hook under way; the others die, and long after new ones begin to take a cleaned log for the truth."""
-    cluster = Cluster(automaton, setting, state._replace(budget=Budget(periods=100)))
+    cluster = Recovery(automaton, setting, state._replace(budget=Budget(periods=100)))
     cluster.deliver_all(cluster.alive(), hooks=False)
     others = [slot for slot in cluster.alive() if slot != sleeper]
     for slot in others:

@@ -44,7 +44,7 @@ TARGETS = (
             "tests/simulation/test_simulator.py",
         ),
     ),
-    Target(("kafka/topic_watch",), _unit("kafka", "topic_watch")),
+    Target(("kafka/topic_watch",), _unit("kafka", "topic_watch", "watch_rounds")),
     Target(("kafka/reader",), _unit("kafka", "lost_position", "stall", "seen_ends", "patience")),
     Target(
         ("kafka/tail", "kafka/light_topic", "kafka/partition_consumer"),
@@ -57,7 +57,7 @@ TARGETS = (
     Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
     Target(
         ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
-        (*_unit("runtime", "requests", "outcomes", "handlers", "bounds", "last_word"), "tests/property/test_runtime_requests.py"),
+        (*_unit("runtime", "requests", "outcomes", "handlers"), "tests/property/test_runtime_requests.py"),
     ),
     Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
     Target(
@@ -66,14 +66,14 @@ TARGETS = (
     ),
     Target(
         ("broker/hook_runner", "broker/hooks"),
-        _unit("runtime", "hooks", "late_hooks", "hooks_first_stretch", "hook_arguments", "no_bundle_stuck"),
+        _unit("runtime", "hooks", "late_hooks", "hooks_first_stretch"),
     ),
     Target(("broker/canary",), _unit("runtime", "canary_runner")),
     Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
     Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
     Target(("broker/arguments", "broker/next_steps"), _unit("runtime", "arguments", "next_steps")),
     Target(("router/router",), _unit("router", "router")),
-    Target(("api/guard",), _unit("runtime", "guard", "health", "faces")),
+    Target(("api/guard",), _unit("runtime", "guard")),
     Target(("api/extensions", "api/member", "api/channel"), (*_unit("runtime", "extensions"), *_unit("testkit", "kit"))),
     Target(
         (
