@@ -68,6 +68,21 @@ async def test_the_owner_admits_and_counts_and_all_others_name_it(channel_kit: C
     assert a.channel.admitted().keys() == {bundle}, "only what was admitted counts"
 
 
+async def test_a_bundle_that_belongs_to_a_broker_by_rule_is_that_brokers(channel_kit: ChannelKit) -> None:
+    a = await channel_kit.broker("a")
+    (bundle,) = await channel_kit.namespace("pulsar/b", bundles=1)  # before that broker is heard
+    await channel_kit.broker("b", listeners={"http": "http://b:1"})
+    await channel_kit.advance(1)
+    there = a.channel.guard(bundle)
+    assert isinstance(there, Redirect)
+    assert (there.reason, there.bundle, there.broker, there.urls) == (
+        "other-owner",
+        bundle,
+        "b",
+        {"http": "http://b:1"},
+    )
+
+
 async def test_who_lets_go_still_admits_reads_but_no_writes(channel_kit: ChannelKit) -> None:
     class Slow(BrokerHooks):
         async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
