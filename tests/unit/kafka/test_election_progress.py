@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from statechannel.engine.inputs import Input, LeadershipChanged
 from statechannel.kafka import election as election_module
@@ -15,6 +15,7 @@ from statechannel.kafka.election import LeaderElection, LoopProgress
 from tests.support.waits import wait_until
 
 LIMIT_S = 6.0
+SEAT = TopicPartition("leader", 0)
 
 
 class LoneGroup:
@@ -27,7 +28,7 @@ class LoneGroup:
         self.seatings = 0
         self.calls_back = True
         self.fetches = False
-        self.taken: list[str] | None = None
+        self.taken: list[TopicPartition] | None = None
         self.error: BaseException | KafkaError | None = None
         self._on_assign: Callable[..., None] = lambda *_: None
 
@@ -45,7 +46,7 @@ class LoneGroup:
             self.frozen()
             self.seated = True
             if self.calls_back:
-                self._on_assign(self, ["the seat"])
+                self._on_assign(self, [SEAT])
             self.seatings += 1
         taken, self.taken = self.taken, None
         if taken is not None:
@@ -67,12 +68,12 @@ class LoneGroup:
     def incremental_unassign(self, _: object) -> None:
         """Nothing is left of it."""
 
-    def lose(self, partitions: list[str]) -> None:
+    def lose(self, partitions: list[TopicPartition]) -> None:
         """The group takes the seat away, and gives it again only to who stands again."""
         self.taken = partitions
 
-    def assignment(self) -> list[str]:
-        return ["the seat"] if self.seated else []
+    def assignment(self) -> list[TopicPartition]:
+        return [SEAT] if self.seated else []
 
     def close(self) -> None:
         self.closed = True
@@ -155,6 +156,47 @@ def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench
     assert not bench.group.subscribed
 
 
+class KeptOut(LoneGroup):
+    """A member that is refused at each poll."""
+
+    def __init__(self, _: object) -> None:
+        super().__init__(_)
+        self.polls = 0
+
+    def poll(self, _: float) -> Any:
+        self.polls += 1
+        time.sleep(0.001)
+        return SimpleNamespace(error=lambda: KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL))
+
+
+def test_what_keeps_a_member_out_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(election_module, "Consumer", KeptOut)
+    bench = Bench(None)
+    bench.wait(lambda: bench.group.polls > 20)
+    bench.election.close()
+    assert len([record for record in caplog.records if "INCONSISTENT_GROUP_PROTOCOL" in record.getMessage()]) == 1
+
+
+class ExtraPartition(LoneGroup):
+    """A group in which another member is assigned partition 0."""
+
+    def poll(self, _: float) -> None:
+        time.sleep(0.001)
+        if self.subscribed and not self.seated:
+            self.seated = True
+            self._on_assign(self, [TopicPartition("leader", 1)])
+
+
+def test_another_partition_is_no_leadership(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election_module, "Consumer", ExtraPartition)
+    bench = Bench(None)
+    bench.wait(lambda: bench.group.seated)
+    bench.election.close()
+    assert bench.inputs == []
+
+
 def test_without_a_loop_to_follow_nothing_is_asked() -> None:
     bench = Bench(None)
     bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
@@ -219,7 +261,7 @@ def test_a_seat_that_is_taken_away_is_given_up(bench: Bench) -> None:
     bench.wait(lambda: bench.inputs == [LEADS])
     bench.group.lose([])
     bench.wait(lambda: bench.group.taken is None)
-    bench.group.lose(["the seat"])
+    bench.group.lose([SEAT])
     bench.wait(lambda: bench.inputs == [LEADS, LEADS_NO_MORE])
 
 

@@ -354,6 +354,39 @@ def test_requests_past_their_deadline_make_room_unless_they_are_executed(executi
     assert len(desk) == 1
 
 
+HOUR_MS = 3_600_000
+
+
+def test_after_kafkas_clock_was_ahead_requests_are_executed_as_ever() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    desk = world.desks["b1"]
+    desk.heard(world.time_ms + 2 * HOUR_MS)
+    desk.heard(world.time_ms)
+    world.ask("op1", "create-namespace", namespace="a/b", timeout_s=5)
+    world.turns()
+    assert "op1" in {command.operation for command in world.executions()["b1"] if isinstance(command, CreateNamespace)}
+
+
+def test_a_request_of_a_time_when_the_clock_was_ahead_is_late_when_it_would_be_by_the_right_time() -> None:
+    world = World("b1")
+    desk = world.desks["b1"]
+    right_ms = world.time_ms
+    world.time_ms += 2 * HOUR_MS
+    desk.heard(world.time_ms)
+    world.ask("op1", "create-namespace", namespace="a/b", timeout_s=5)
+    world.turns()
+    desk.heard(right_ms)
+    world.turns()
+    assert len(desk) == 1
+    desk.heard(right_ms + 6_000)
+    world.turns()
+    assert len(desk) == 0
+    world.around["b1"].leading = True
+    world.turns()
+    assert world.executions() == {}
+
+
 def test_history_is_read_to_its_end_before_anything_is_done() -> None:
     world = World("b1")
     world.around["b1"].leading = True
