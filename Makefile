@@ -130,7 +130,7 @@ retries: dev ## Calls of the admin API, retried while brokers are killed: make r
 faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
 	@$(PY) -m tests.faults $(ARGS)
 
-mutation: dev ## Small changes of the core's functions, and which no test notices: make mutation ARGS="lease --sample 50"
+mutation: dev ## Small changes of the product's functions, and which no test notices: make mutation ARGS="engine/lease --sample 50"
 	@$(PY) -m tests.mutation $(ARGS)
 
 bench: dev ## The measurements of the documentation, each as a ratio in one run

@@ -65,6 +65,7 @@ class EngineFacts(NamedTuple):
         holdings: Names of these, and of what is prepared.
         fit: It may lead, and takes bundles unless it leaves.
         cold: It starts cold.
+        in_doubt: It has read the mark of a cold start, and does not know yet whose.
         lease_ends_s: Virtual time at which its lease runs out; None without the option.
     """
 
@@ -75,6 +76,7 @@ class EngineFacts(NamedTuple):
     normal: bool
     fit: bool
     cold: bool
+    in_doubt: bool
     lease_ends_s: float | None
 
 
@@ -88,6 +90,7 @@ def facts_of(engine: Engine) -> EngineFacts:
         engine.mode is Mode.NORMAL,
         engine.candidacy.seat.fit and (engine.accepting or engine.draining),
         bool(engine.cold_start.running),
+        bool(engine.context.doubtful),
         None if lease_s is None else lease_s - engine.presence.heartbeat_age_at_s(MONO_S),
     )
 

@@ -430,6 +430,7 @@ class Cluster:
         asleep: int | None = None,
         cut: int | None = None,
         stalled: int | None = None,
+        most_s: float = PERIOD_S,
     ) -> None:
         """Let time pass until a process wants to write, to call a hook, to answer, or to lead.
 
@@ -438,12 +439,12 @@ class Cluster:
             asleep: Slot of a process that takes nothing in.
             cut: Slot of one that reaches nothing, and knows that time passes.
             stalled: Slot of one whose records do not land and whose hooks do not end.
+            most_s: No more time than this passes.
         """
         self._spend(*spent)
         self._go_live()
-        self._cut, self._stalled = cut, stalled
-        self.interrupted = False
-        end_s = self.time_s + PERIOD_S
+        self._cut, self._stalled, self.interrupted = cut, stalled, False
+        end_s = self.time_s + most_s
         while self.time_s < end_s and not self.interrupted:
             self.time_s += STEP_S
             self._free_seat(asleep if asleep is not None else cut)
@@ -525,6 +526,8 @@ class Cluster:
         process = self.processes[slot]
         match effect:
             case Append(token, Topic.CHANNEL, _, key, value):
+                if self.facts(slot).in_doubt and parse_key(key) is not None:
+                    raise Violation("doubt", f"{process.name} writes {key!r} while a cold start is in doubt")
                 self._set(slot, writes=(*process.writes, Write(token, key, value, process.session)))
                 self.interrupted = self.interrupted or key != HEARTBEAT_KEY
             case Append(_, Topic.REGISTRY, _, key, value):
@@ -551,8 +554,6 @@ class Cluster:
                 self.seen[Danger.DEPARTURE] += reason == "closed"
                 self.crash(slot)
                 self.interrupted = True
-            case _:
-                pass
 
     def _append(self, writer: str, key: bytes, value: bytes | None) -> None:
         self.channel = self.channel.append(Topic.CHANNEL, self.time_s, key, value)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from statechannel.engine.commands import Command, CreateNamespace, Shutdown, Split, Transfer, Unload
 from statechannel.engine.inputs import CommandReceived
 from statechannel.protocol.bundle import FULL_LOWER, FULL_UPPER
+from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.sim.options import EngineOptions, engine_config
 from tests.interleavings.automaton import Automaton
 from tests.interleavings.cluster import LOOKUP_TOKEN, PATIENCE_S, Cluster
@@ -39,6 +40,7 @@ class Flow(NamedTuple):
         lease: Owners serve by a lease.
         fine: See `Setting`.
         cold: All processes have died long ago, and what starts finds a log that does not vouch for itself.
+        asleep: The owner has slept since the command was given; the others have died, and started cold meanwhile.
     """
 
     owner: str
@@ -50,6 +52,7 @@ class Flow(NamedTuple):
     lease: bool = False
     fine: bool = False
     cold: bool = False
+    asleep: bool = False
 
 
 class Start(NamedTuple):
@@ -102,6 +105,8 @@ def start_of(flow: Flow, scope: str) -> Start:
     state = cluster.freeze()
     if flow.cold:
         state = _let_all_die(automaton, setting, state)
+    if flow.asleep:
+        state = _start_cold_without(automaton, setting, state, owner)
     return Start(setting, state._replace(budget=flow.scopes[scope]), automaton)
 
 
@@ -115,6 +120,35 @@ def _let_all_die(automaton: Automaton, setting: Setting, state: ClusterState) ->
     cluster.holder = None
     for slot in range(len(state.processes)):
         cluster.start(slot, 2)
+    return cluster.freeze()
+
+
+def _start_cold_without(automaton: Automaton, setting: Setting, state: ClusterState, sleeper: int) -> ClusterState:
+    """The sleeper has a hook under way; the others die, and long after new ones begin to take a cleaned log for the truth."""
+    cluster = Recovery(automaton, setting, state._replace(budget=Budget(periods=100)))
+    cluster.deliver_all(cluster.alive(), hooks=False)
+    others = [slot for slot in cluster.alive() if slot != sleeper]
+    for slot in others:
+        cluster.crash(slot)
+    cluster.channel = cluster.channel.clean()
+    cluster.holder = None
+    cluster.time_s += LONG_S
+    for slot in others:
+        cluster.start(slot, 2)
+    while not any(cluster.facts(slot).cold for slot in others):
+        cluster.deliver_all(others)
+        cluster.pass_time(spent=("periods",), asleep=sleeper)
+    # It wakes, reads to the end and wants to write, but has heard no heartbeat for long, and hears nothing of the registry.
+    cluster.land(others[0])
+    cluster.cut_off(sleeper)
+    cluster.read(sleeper)
+    for hook in cluster.processes[sleeper].hooks:
+        cluster.finish_hook(sleeper, hook)
+    cluster.pass_time(spent=("periods",), cut=sleeper, stalled=others[0], most_s=1.0)
+    cluster.deliver_all(others)
+    while not any(record.key == COLD_START_KEY for record in cluster.channel.records()):
+        cluster.pass_time(spent=("periods",), asleep=sleeper)
+        cluster.deliver_all(others)
     return cluster.freeze()
 
 
@@ -190,6 +224,8 @@ _COLD_FAULTS: Mapping[str, Budget] = {
     "seat": Budget(pushes=1, periods=6),
 }
 
+_WAKING_FAULTS: Mapping[str, Budget] = {"cut": Budget(periods=1)}
+
 _LOSS_FAULTS: Mapping[str, Budget] = {
     "death": Budget(crashes=1, starts=1, periods=4),
     "sleep": Budget(sleeps=1, periods=4),
@@ -223,5 +259,6 @@ FLOWS: Mapping[str, Flow] = {
     "loss-among-three": Flow(FOLLOWER, LEADER, None, _LOSS_FAULTS, brokers=3),
     "transfer-among-three": Flow(FOLLOWER, LEADER, _transfer, _FAULTS, brokers=3),
     "cold-start": Flow(FOLLOWER, LEADER, _transfer, _COLD_FAULTS, cold=True),
+    "waking-behind-a-cold-start": Flow(FOLLOWER, LEADER, _unload, _WAKING_FAULTS, fine=True, asleep=True),
     "cold-start-in-a-split": Flow(LEADER, LEADER, _split, _COLD_FAULTS, cold=True),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from statechannel.engine.commands import Lookup, Owned
 from statechannel.engine.inputs import CommandReceived
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -23,7 +25,7 @@ FIRST_LOOKUP = 1_000_000
 
 
 class Recovery(Cluster):
-    """A cluster in which nothing fails any more, and time passes."""
+    """A cluster in which nothing fails any more, and time passes; where searches begin, it is also led there step by step."""
 
     def __init__(
         self, automaton: Automaton, setting: Setting, state: ClusterState, *, strays_land: bool = False
@@ -55,21 +57,30 @@ class Recovery(Cluster):
         self._check_answers()
         return self.time_s - began_s
 
+    def deliver_all(self, slots: Iterable[int], *, hooks: bool = True) -> None:
+        """These processes take in what there is, and write what they have, until nothing more moves."""
+        slots = list(slots)
+        for _ in range(1000):
+            if self.holder is None:
+                for candidate in [slot for slot in slots if self.processes[slot].stands][:1]:
+                    self._elect(candidate)
+            moves = [move for slot in slots for move in self._deliveries(slot, self.processes[slot])]
+            moves = [move for move in moves if hooks or move.name != "hook ends"]
+            if not moves:
+                return
+            moves[0].act(self)
+        raise Violation("stuck", "processes go on for ever without any time")
+
+    def cut_off(self, slot: int) -> None:
+        """What this process writes to the registry is lost until time has passed."""
+        self._cut = slot
+
     def _settle(self) -> None:
         """Every process takes in what there is, until nothing more moves."""
         self._free_seat(None)
         for slot in list(self.alive()):
             self._live_on(slot)
-        for _ in range(1000):
-            if self.holder is None:
-                candidates = [slot for slot in self.alive() if self.processes[slot].stands]
-                if candidates:
-                    self._elect(candidates[0])
-            moves = [move for slot in list(self.alive()) for move in self._deliveries(slot, self.processes[slot])]
-            if not moves:
-                return
-            moves[0].act(self)
-        raise Violation("stuck", "processes go on for ever without any time")
+        self.deliver_all(list(self.alive()))
 
     def _look_up(self) -> None:
         token = FIRST_LOOKUP

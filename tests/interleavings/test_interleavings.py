@@ -35,6 +35,7 @@ CUT = [
     ("loss", "sleep"),
     ("loss-with-lease", "sleep"),
     ("cold-start", "none"),
+    ("waking-behind-a-cold-start", "cut"),
 ]
 CUT_STATES = 200
 """Of these only the beginning; `python -m tests.interleavings` goes on."""
@@ -64,6 +65,7 @@ def test_nothing_goes_wrong_in_the_orders_that_come_first(flow: str, scope: str)
         ("lease-ignored", "loss-with-lease", "cut"),
         ("hook-deadline-ignored", "unload", "hang"),
         ("parts-let-go-in-a-split", "split", "rejoin"),
+        ("released-in-doubt", "waking-behind-a-cold-start", "cut"),
     ],
 )
 def test_a_planted_bug_is_found(bug: str, flow: str, scope: str) -> None:

@@ -35,7 +35,8 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no such bug: {', '.join(sorted(unknown))}; there are {', '.join(sorted(PLANTED))}")
     console = Console(soft_wrap=True)
     if options.seed is None:
-        return hunt(options.names or sorted(PLANTED), console, options.workers, options.seeds)
+        simulated = sorted(name for name, bug in PLANTED.items() if bug.level in LEVELS)
+        return hunt(options.names or simulated, console, options.workers, options.seeds)
     if len(options.names) != 1:
         parser.error("--seed takes the name of one bug")
     name = options.names[0]

@@ -32,7 +32,7 @@ from statechannel.protocol.states import State
 from statechannel.sim import wire
 from tests.mutants.planting import Patcher, nothing, plant
 
-ENGINE = "engine"
+ENGINE, INTERLEAVINGS = "engine", "interleavings"
 OBSERVER_INCARNATION = "i0"
 
 
@@ -502,3 +502,17 @@ def _cached_at_any_age(patcher: Patcher) -> None:
 def _parts_let_go_in_a_split(patcher: Patcher) -> None:
     patcher.bend(Reactions, "_awaits_split", lambda _: lambda _reactions, _holding: False)
     patcher.bend(Reactions, "_replaced_by_children", lambda _: lambda _reactions, _parent, _key: True)
+
+
+@plant(INTERLEAVINGS, "what waits for a heartbeat goes out although a cold start is in doubt")
+def _released_in_doubt(patcher: Patcher) -> None:
+    def make(release: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(proposals: Any, partition: int) -> None:
+            context = proposals._context
+            doubtful, context.doubtful = context.doubtful, ()
+            release(proposals, partition)
+            context.doubtful = doubtful
+
+        return bent
+
+    patcher.bend(Proposals, "release", make)

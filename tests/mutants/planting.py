@@ -79,7 +79,7 @@ class Plant:
     """A planted bug.
 
     Attributes:
-        level: The simulator that has to catch it.
+        level: The simulator that has to catch it; or `interleavings`, whose search finds what is too rare in random runs.
         what: What is wrong, for people.
         end: The rare end of a run that shows it (an option of the engine's level); None: any run may.
         needs: An option of the engine's level without which no run shows it.

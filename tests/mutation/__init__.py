@@ -1,1 +1,1 @@
-"""Mutation testing of the core: small changes of its functions, and whether any test notices (design/mutation.md)."""
+"""Mutation testing: small changes of the product's functions, and whether any test notices (design/mutation.md)."""

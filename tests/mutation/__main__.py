@@ -1,4 +1,4 @@
-"""`python -m tests.mutation`: samples mutants of the core and says which no test notices."""
+"""`python -m tests.mutation`: samples mutants of each layer and says which no test notices."""
 
 from __future__ import annotations
 
@@ -8,23 +8,85 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .kept import EQUIVALENT, keep, reasons
 
 ROOT = Path(__file__).parents[2]
 CORE = "statechannel"
-MODULES = (
-    "protocol/resolver", "protocol/view", "protocol/bundle", "protocol/debts", "engine/lease", "engine/presence",
-    "engine/membership", "engine/proposals", "engine/reactions", "engine/controls", "engine/silence",
-    "engine/closing_marks", "engine/maintenance", "engine/context",
-    "protocol/joiner", "protocol/replica", "engine/cold_start", "protocol/cold_start_marks", "protocol/overruling",
+
+
+class Target(NamedTuple):
+    """Modules, without package and ending, and the tests that are to notice their mutants."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def _unit(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/unit/{folder}/test_{name}.py" for name in names)
+
+
+TARGETS = (
+    Target(
+        (
+            "protocol/resolver", "protocol/view", "protocol/bundle", "protocol/debts", "engine/lease", "engine/presence",
+            "engine/membership", "engine/proposals", "engine/reactions", "engine/controls", "engine/silence",
+            "engine/closing_marks", "engine/maintenance", "engine/context",
+            "protocol/joiner", "protocol/replica", "engine/cold_start", "protocol/cold_start_marks",
+            "protocol/overruling",
+        ),
+        (
+            "tests/unit/core", "tests/scenarios", "tests/property/test_core_fold.py",
+            "tests/property/test_core_join.py", "tests/property/test_core_machine.py",
+            "tests/simulation/test_simulator.py",
+        ),
+    ),
+    Target(("kafka/topic_watch",), _unit("kafka", "topic_watch", "watch_rounds")),
+    Target(("kafka/reader",), _unit("kafka", "lost_position", "stall", "seen_ends", "patience")),
+    Target(
+        ("kafka/tail", "kafka/light_topic", "kafka/partition_consumer"),
+        (*_unit("kafka", "stall", "light_writer", "patience", "append_and_wait"), *_unit("loaddata", "following")),
+    ),
+    Target(("kafka/election",), _unit("kafka", "election_progress")),
+    Target(("kafka/writer",), _unit("kafka", "writer_bookkeeping")),
+    Target(("kafka/addresses",), _unit("kafka", "addresses")),
+    Target(("kafka/topic_policy", "kafka/topics"), _unit("kafka", "topic_policy", "light_policy")),
+    Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
+    Target(
+        ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
+        (*_unit("runtime", "requests", "outcomes", "handlers"), "tests/property/test_runtime_requests.py"),
+    ),
+    Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
+    Target(
+        ("broker/driver", "broker/inbox", "broker/clocks"),
+        _unit("runtime", "driver", "inbox_portions", "engine_clock", "bounds"),
+    ),
+    Target(
+        ("broker/hook_runner", "broker/hooks"),
+        _unit("runtime", "hooks", "late_hooks", "hooks_first_stretch"),
+    ),
+    Target(("broker/canary",), _unit("runtime", "canary_runner")),
+    Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
+    Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
+    Target(("broker/arguments", "broker/next_steps"), _unit("runtime", "arguments", "next_steps")),
+    Target(("router/router",), _unit("router", "router")),
+    Target(("api/guard",), _unit("runtime", "guard")),
+    Target(("api/extensions", "api/member", "api/channel"), (*_unit("runtime", "extensions"), *_unit("testkit", "kit"))),
+    Target(
+        (
+            "audit/acknowledgements", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps", "audit/history",
+            "audit/id_series", "audit/incident", "audit/incidents", "audit/moments", "audit/moves", "audit/observers",
+            "audit/origins", "audit/overlaps", "audit/ownership", "audit/registry_story", "audit/rejections",
+            "audit/replay_check", "audit/verify", "audit/views", "audit/writers",
+        ),
+        ("tests/unit/audit",),
+    ),
+    Target(("audit/difference",), ("tests/property/test_audit_parts.py",)),
 )  # fmt: skip
-"""The last five are those of joins."""
-TESTS = (
-    "tests/unit/core", "tests/scenarios", "tests/property/test_core_fold.py", "tests/property/test_core_join.py",
-    "tests/property/test_core_machine.py", "tests/simulation/test_simulator.py",
-)  # fmt: skip
+MODULES = tuple(name for target in TARGETS for name in target.modules)
 LEFT_OUT = "not test_seeds and not hash_seed and not planted and not mib and not deep_json and not command"
 """By `-k`: what takes long, or asks other processes, which have no mutant."""
 
@@ -32,24 +94,34 @@ LEFT_OUT = "not test_seeds and not hash_seed and not planted and not mib and not
 def main() -> int:
     """Run, show, keep."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("modules", nargs="*", default=MODULES, metavar="MODULE", help="default: all")
+    parser.add_argument("modules", nargs="*", default=MODULES, metavar="MODULE", help="or a layer: kafka; default: all")
     parser.add_argument("--sample", type=int, default=25, help="mutants a module (25)")
     parser.add_argument("--seed", type=int, default=16, help="of the sample (16)")
     parser.add_argument("--only", default="", help="mutants whose names hold this text")
     parser.add_argument("--keep", action="store_true", help="write the counts to design/mutation-figures.json")
     parser.add_argument("--minutes", type=float, default=0.0, help="run no mutant after so long, however many are left")
-    parser.add_argument(
-        "--tests", nargs="*", default=TESTS, metavar="PATH", help="instead of all that concern the core"
-    )
+    parser.add_argument("--tests", nargs="*", metavar="PATH", help="instead of all of the layer")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        return _run(given, Path(folder) / "results.json")
+    if unknown := set(given.modules) - {*MODULES, *(name.split("/")[0] for name in MODULES)}:
+        parser.error(f"no such module: {', '.join(sorted(unknown))}")
+    results: list[dict[str, Any]] = []
+    for target in TARGETS:
+        modules = [name for name in target.modules if name in given.modules or name.split("/")[0] in given.modules]
+        if modules:
+            with tempfile.TemporaryDirectory() as folder:
+                out = Path(folder) / "results.json"
+                code = _run(given, modules, given.tests or target.tests, out)
+                if code not in (0, 5):
+                    return code
+                if out.exists():
+                    results += json.loads(out.read_text(encoding="utf-8"))
+    return _report(given, results)
 
 
-def _run(given: argparse.Namespace, out: Path) -> int:
+def _run(given: argparse.Namespace, modules: Sequence[str], tests: Sequence[str], out: Path) -> int:
     job = {
         "root": str(ROOT),
-        "modules": [f"{CORE}/{name}.py" for name in given.modules],
+        "modules": [f"{CORE}/{name}.py" for name in modules],
         "sample": given.sample,
         "seed": given.seed,
         "only": given.only,
@@ -57,12 +129,13 @@ def _run(given: argparse.Namespace, out: Path) -> int:
         "out": str(out),
     }
     words = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider", "-s"]
-    words += ["-p", "no:randomly", "-k", LEFT_OUT, *given.tests]
+    words += ["-p", "no:randomly", "-k", LEFT_OUT, *tests]
     environment = {**os.environ, "MUTATION_JOB": json.dumps(job), "PYTHONHASHSEED": "0"}
-    code = subprocess.run(words, cwd=ROOT, env=environment, check=False, stdout=subprocess.DEVNULL).returncode
-    if code not in (0, 5):
-        return code
-    results = json.loads(out.read_text(encoding="utf-8"))
+    environment.setdefault("STATECHANNEL_TEST_WAIT_S", "5")  # most that fail wait for something in vain
+    return subprocess.run(words, cwd=ROOT, env=environment, check=False, stdout=subprocess.DEVNULL).returncode
+
+
+def _report(given: argparse.Namespace, results: list[dict[str, Any]]) -> int:
     equivalent = reasons(EQUIVALENT)
     for one in results:
         if one["mutant"] in equivalent and one["result"] == "survived":

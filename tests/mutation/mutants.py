@@ -1,7 +1,7 @@
 """Mutants: what may be changed in a function, one small thing at a time. Pure.
 
-Only what is inside of functions is changed. Left alone are texts, as nothing may match on them, default values, annotations,
-and what stands in a `raise`.
+Only what is inside of functions is changed. Left alone are texts and lines of a log, as nothing may match on them, default
+values, annotations, and what stands in a `raise`.
 """
 
 from __future__ import annotations
@@ -75,10 +75,14 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AST]]
         yield "off by one", lambda copied: ast.Constant(copied.value + 1)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         yield "changed sign", _sign
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not _logs(node.value):
         yield "removed call", lambda _: ast.Pass()
     if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Compare | ast.BoolOp):
         yield "negated condition", _negate
+
+
+def _logs(call: ast.Call) -> bool:
+    return ast.unparse(call.func).removeprefix("self.").startswith("_log.")
 
 
 def _swap(node: ast.AST, place: int = 0) -> ast.AST:

@@ -124,6 +124,19 @@ def test_nothing_is_said_from_an_old_view() -> None:
     assert cached(alone, name) is None
 
 
+def test_an_owner_whose_lease_has_run_out_does_not_name_itself() -> None:
+    """Nothing in the log says so: the bundle's state, and the registry as this process knows it, are as they were."""
+    alone = leader(lease_s=2.5)
+    (name,) = ring(alone, 1)
+    assert isinstance(answer(alone, name), Owned)
+    assert cached(alone, name) is not None
+    alone.deaf = True
+    alone.run(3.0)
+    assert alone.engine.serving() == {}
+    assert alone.engine.key(name).state == "Assigned"  # type: ignore[union-attr]
+    assert cached(alone, name) is None
+
+
 def test_nothing_is_said_after_the_end() -> None:
     alone, (name,) = owned()
     alone.engine.stop("closed", "the test is over")

@@ -1,8 +1,11 @@
 """The guard of a member without a log, and the form of a redirect on its way to a client."""
 
+import asyncio
+
 import pytest
 
-from statechannel.api import ArgumentTypeError, ArgumentValueError, Redirect
+from statechannel.api import Admission, AdmittedCounts, ArgumentTypeError, ArgumentValueError, BrokerHooks, Redirect
+from statechannel.testing import ChannelKit
 from tests.support.lone_member import lone_channel
 
 OWNED = Redirect("other-owner", "b2 serves it", "t/n/0x00000000_0xffffffff", "b2", {"http": "http://b2"}, 7)
@@ -40,6 +43,72 @@ async def test_a_member_that_joins_admits_nothing() -> None:
         assert isinstance(refused, Redirect)
         assert refused.broker is None
         assert channel.admitted() == {}
+
+
+async def test_the_owner_admits_and_counts_and_all_others_name_it(channel_kit: ChannelKit) -> None:
+    a = await channel_kit.broker("a", listeners={"http": "http://a:1"})
+    b = await channel_kit.broker("b")
+    bundle, free, *_ = await channel_kit.namespace()
+    generation = await channel_kit.own(bundle, "a")
+    await channel_kit.settle()
+    for write, size_bytes in [(True, 10), (True, 5), (False, 3)]:
+        assert a.channel.guard(bundle, write=write, size_bytes=size_bytes) == Admission(bundle, generation)
+    assert a.channel.admitted() == {bundle: AdmittedCounts(reads=1, read_bytes=3, writes=2, write_bytes=15)}
+    there = b.channel.guard(bundle)
+    assert isinstance(there, Redirect)
+    assert (there.reason, there.bundle, there.broker) == ("other-owner", bundle, "a")
+    assert (there.urls, there.generation) == ({"http": "http://a:1"}, generation)
+    nobody = a.channel.guard(free)
+    assert isinstance(nobody, Redirect)
+    assert (nobody.reason, nobody.bundle, nobody.broker, nobody.generation) == ("no-owner", free, None, -1)
+    unknown = a.channel.guard("no/such/topic")
+    assert isinstance(unknown, Redirect)
+    assert (unknown.bundle, unknown.broker) == ("", None)
+    assert b.channel.admitted() == {}
+    assert a.channel.admitted().keys() == {bundle}, "only what was admitted counts"
+
+
+async def test_a_bundle_that_belongs_to_a_broker_by_rule_is_that_brokers(channel_kit: ChannelKit) -> None:
+    a = await channel_kit.broker("a")
+    (bundle,) = await channel_kit.namespace("pulsar/b", bundles=1)  # before that broker is heard
+    await channel_kit.broker("b", listeners={"http": "http://b:1"})
+    await channel_kit.advance(1)
+    there = a.channel.guard(bundle)
+    assert isinstance(there, Redirect)
+    assert (there.reason, there.bundle, there.broker, there.urls) == (
+        "other-owner",
+        bundle,
+        "b",
+        {"http": "http://b:1"},
+    )
+
+
+async def test_who_lets_go_still_admits_reads_but_no_writes(channel_kit: ChannelKit) -> None:
+    class Slow(BrokerHooks):
+        async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+            await asyncio.sleep(1.0)
+
+    a = await channel_kit.broker("a", Slow())
+    bundle, *_ = await channel_kit.namespace()
+    generation = await channel_kit.own(bundle, "a")
+    unloading = asyncio.create_task(channel_kit.unload(bundle))
+    await channel_kit.advance(0.5)
+    assert a.channel.guard(bundle, write=False) == Admission(bundle, generation)
+    refused = a.channel.guard(bundle)
+    assert isinstance(refused, Redirect)
+    assert (refused.bundle, refused.broker) == (bundle, None)
+    await unloading
+    assert isinstance(a.channel.guard(bundle, write=False), Redirect)
+
+
+async def test_an_owner_that_has_stopped_admits_nothing(channel_kit: ChannelKit) -> None:
+    a = await channel_kit.broker("a")
+    await channel_kit.broker("b")
+    bundle, *_ = await channel_kit.namespace()
+    await channel_kit.own(bundle, "a")
+    await a.stop()
+    assert isinstance(a.channel.guard(bundle), Redirect)
+    assert isinstance(a.channel.guard(bundle, write=False), Redirect)
 
 
 async def test_wrong_arguments_are_refused() -> None:

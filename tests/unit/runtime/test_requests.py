@@ -230,6 +230,25 @@ def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
     assert len(world.given["b2"]) == 1
 
 
+def test_who_lost_the_race_for_a_claim_takes_over_at_once_when_the_claimer_is_lost() -> None:
+    """Not only after the time in which its own claim would be written again."""
+    world = World("b1", "b2")
+    for around in world.around.values():
+        around.leading = True
+    world.ask("op1", "create-namespace", namespace="a/b")
+    for broker, desk in world.desks.items():
+        desk.read(world.log[0])
+        world.read[broker] = 1
+    for desk in world.desks.values():
+        desk.review(world.now_s)
+    assert len(world.log) == 3, "both have written a claim"
+    world.turn("b2")
+    del world.desks["b1"], world.alive["b1"]
+    world.turns(3)
+    assert list(world.executions()) == ["b2"]
+    assert world.now_s < CoordinatorOptions().repeat_s
+
+
 def test_owner_that_died_the_leader_takes_over_the_question() -> None:
     world = World("b1", "b2")
     world.around["b1"].leading = True
@@ -267,6 +286,72 @@ def test_past_its_deadline_by_the_logs_clock_a_request_is_let_be() -> None:
     world.around["b1"].acting = True
     world.turns()
     assert world.executions() == {}
+
+
+def test_a_claim_or_a_reply_of_an_unknown_request_changes_nothing() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.append("op0", encode(request_record.Progress("op0", request_record.ProgressStage.CLAIMED, "b1", "i1")))
+    world.append("op0", encode(Reply("op0", "b2", "i1", {"outcome": "done", "operation": "op0", "result": "done"})))
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns()
+    assert len(world.executions()["b1"]) == 1
+
+
+def test_a_topic_that_is_opened_again_holds_only_what_is_read_of_it_from_then_on() -> None:
+    world = World("b1")
+    world.around["b1"].acting = False
+    world.ask("op1", "create-namespace", namespace="a/b")
+    world.turns()
+    desk = world.desks["b1"]
+    assert len(desk) == 1
+    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
+    assert len(desk) == 0
+    world.around["b1"].acting = world.around["b1"].leading = True
+    world.ask("op2", "create-namespace", namespace="a/c")
+    world.turns()
+    assert [command.operation for command in world.executions()["b1"]] == ["op2"]  # type: ignore[union-attr]
+
+
+def test_what_is_beyond_the_limit_is_refused_once_by_the_leader_and_not_where_it_is_answered() -> None:
+    world = World("b1")
+    desk = world.desk("b1", open_max=2)
+    for number in range(5):
+        world.ask(f"op{number}", "create-namespace", namespace=f"a/n{number}")
+    world.append("op4", encode(Reply("op4", "b2", "i1", {"outcome": "done", "operation": "op4", "result": "done"})))
+    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, len(world.log)))
+    for record in world.log[:-1]:
+        desk.read(record)
+    world.around["b1"].leading = True
+    desk.look(1.0)
+    assert world.replies("op2") == [], "not before the history is read to its end"
+    desk.read(world.log[5])
+    world.around["b1"].leading = False
+    desk.look(2.0)
+    assert world.replies("op2") == [], "by the leader alone"
+    world.around["b1"].leading = True
+    desk.look(3.0)
+    desk.look(4.0)
+    refused = {name: [reply.outcome["reason"] for reply in world.replies(name)] for name in ("op2", "op3")}
+    assert refused == {"op2": ["busy"], "op3": ["busy"]}
+    assert [len(world.replies(name)) for name in ("op0", "op1", "op4")] == [0, 0, 1]
+    assert (len(desk), desk.refused) == (2, 3)
+
+
+@pytest.mark.parametrize(("executing", "room"), [(False, True), (True, False)])
+def test_requests_past_their_deadline_make_room_unless_they_are_executed(executing: bool, room: bool) -> None:
+    world = World("b1")
+    world.around["b1"].leading = executing
+    desk = world.desk("b1", open_max=1)
+    world.desks["b1"] = desk
+    world.ask("op1", "create-namespace", timeout_s=5, namespace="a/b")
+    world.turns()
+    assert ("b1" in world.executions()) is executing
+    world.time_ms += 6_000
+    world.ask("op2", "create-namespace", namespace="a/c")
+    desk.read(world.log[-1])
+    assert desk.refused == (not room)
+    assert len(desk) == 1
 
 
 HOUR_MS = 3_600_000
@@ -448,6 +533,20 @@ def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadl
     world.append("other", b"junk")
     world.turns()
     assert len(world.desks["b1"]) == 0
+
+
+def test_a_reply_that_kafka_did_not_take_is_written_again_also_after_the_deadline() -> None:
+    world = World("b1")
+    world.around["b1"].leading = True
+    world.ask("op1", "create-namespace", timeout_s=5, namespace="a/b", bundles=1)
+    world.turns()
+    world.time_ms += 5_500
+    world.append("other", b"junk")
+    world.turn()
+    world.given["b1"][0][1](Done("op1", "created"))
+    assert isinstance(decode(world.log.pop().value, 0), Reply), "Kafka refuses it"
+    world.turns(30)
+    assert [reply.outcome["result"] for reply in world.replies("op1")] == ["created"]
 
 
 def test_who_wants_to_hear_a_reply_is_told_it_once() -> None:
