@@ -89,7 +89,7 @@ class MemberChannel:
         return self._channel.leading
 
     def watch_topics(self, topics: TopicSet) -> None:
-        self._channel.watch_topics(topics)
+        self._channel.watched_topics.update(topics.policies)
 
     def registered(self) -> Iterable[str]:
         return self._channel.broker_ids()

@@ -182,8 +182,7 @@ class BalancerExtension:
             return infos[policy_topic.name]
 
         policies = await asyncio.to_thread(topics_ready)
-        channel.watch_topics(decision_topic)
-        channel.watch_topics(policy_topic)
+        channel.watched_topics.update({**decision_topic.policies, **policy_topic.policies})
         self._writer = DecisionWriter(
             client,
             decision_topic,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statechannel.broker.handlers import Handler
     from statechannel.engine.commands import Command, Outcome
     from statechannel.engine.config import Identity
-    from statechannel.kafka.topic_policy import TopicSet
+    from statechannel.kafka.topic_policy import TopicPolicy
     from statechannel.settings import Settings
 
 
@@ -443,9 +443,10 @@ class ChannelMember(OfOneProcess):
             raise NoKafkaError
         return self._opened.access
 
-    def watch_topics(self, topics: TopicSet) -> None:
-        """Compare these topics with their policies, too, while this member runs; a difference becomes an event."""
-        self._host.topics.policies.update(topics.policies)
+    @property
+    def watched_topics(self) -> dict[str, TopicPolicy]:
+        """Topics that are compared with their policies while this member runs; extensions add their own."""
+        return self._host.topics.policies
 
     @property
     def metrics_registry(self) -> CollectorRegistry:

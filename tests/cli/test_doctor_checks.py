@@ -7,7 +7,7 @@ import pytest
 
 from shedders.cli.plugins import policy_findings
 from shedders.policies.effective import EffectivePolicies
-from statechannel.cli.doctor import checks, command
+from statechannel.cli.doctor import checks
 from statechannel.cli.doctor.checks import (
     ClockFacts,
     DoctorCheck,
@@ -567,57 +567,6 @@ def test_a_newer_format_is_the_one_thing_said_of_who_cannot_read_it() -> None:
         ("software", Severity.CRITICAL),
         ("brokers", Severity.OK),
     ]
-
-
-PICTURE = """\
-critical topics: bundle-state: message.timestamp.type is CreateTime, required LogAppendTime
-         With producer timestamps a slow clock voids the compaction lag, on which late joins depend. Brokers refuse to start \
-with it.
-         -> kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name bundle-state --add-config \
-message.timestamp.type=LogAppendTime
-error    leader: no leader, for 60.00 s
-         Bundles are still served and moved, but not assigned, repaired or balanced. Keys wait for their repair.
-         -> Check that brokers are caught up (`statechannel brokers`), and their logs for the election's group.
-ok       patience: time-outs match each other and the topic's lag
-not checked: log, orphans (said in \ufffd[31m two lines)
-1 critical, 1 error
-"""
-
-
-NARROW = """\
-warning  awaiting-repair: 1 key awaits repair, t/n the
-         longest, for 10.00 s
-         While a key awaits repair, no heartbeat is clean and
-         no broker can join; the leader repairs it after 1 s
-         if it can.
-         -> Check that there is a caught-up leader;
-            `statechannel audit --history KEY` shows the
-            records.
-1 warning
-"""
-
-
-def test_sentences_that_wrap_are_indented(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "62")
-    command._show(examine([check for check in CHECKS if check.name == "debts"], debts(10_000)))
-    assert capsys.readouterr().out == NARROW
-
-
-def test_people_see_the_worst_first_and_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    sick = with_topic(
-        heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000), CHANNEL, message_timestamp_type="CreateTime"
-    )
-    wanted = ("topics", "leader", "patience")
-    findings = examine([check for check in CHECKS if check.name in wanted], replace(sick, wanted=sick.wanted[:1]))
-    findings += [
-        DoctorFinding(Severity.INFO, "said in \x1b[31m\n two lines", check=name, checked=False)
-        for name in ("log", "orphans")
-    ]
-    command._show(findings)
-    assert capsys.readouterr().out == PICTURE
 
 
 def test_the_figures_of_these_tables_are_those_of_status() -> None:

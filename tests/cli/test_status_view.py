@@ -15,10 +15,10 @@ from statechannel.audit.verdict_file import each_of
 from statechannel.audit.views import LogViews
 from statechannel.cli import brokers, bundles
 from statechannel.cli.kit.fitted_tables import THEME
-from statechannel.cli.kit.output import Output, stdout
+from statechannel.cli.kit.output import stdout
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.cli.kit.remarks import Remarks
-from statechannel.cli.kit.screen import FittedScreen, screen, stacked
+from statechannel.cli.kit.screen import FittedScreen, stacked
 from statechannel.cli.status import command as status_command
 from statechannel.cli.status import figures as status_figures
 from statechannel.cli.status import tables
@@ -590,18 +590,3 @@ def test_a_terminal_of_24_lines_shows_the_leader_and_leaves_no_line_empty(monkey
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     incident = {"at_ms": AT, "kind": "repair-paused", "message": "b1 paused repair: \x1b[2J"}
     assert "\x1b" not in "".join(shown(figures(incidents=[incident]), capsys))
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_that_cannot_go_back_is_shown_block_after_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stdout", terminal)
-    with screen(Output.TABLE) as draw:
-        draw(status_blocks(figures()), {}, AT)
-        draw(status_blocks(figures()), {}, AT)
-    assert terminal.getvalue().count("bundle-state at kafka:9092") == 2

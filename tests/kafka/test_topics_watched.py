@@ -137,7 +137,7 @@ async def test_a_side_topic_that_comes_back_with_the_clusters_defaults_is_said_w
     side = decisions_topic(place.channel)
     await asyncio.to_thread(create_topics, place.client, side, replication_factor=1)
     async with place.broker() as channel:
-        channel.watch_topics(side)
+        channel.watched_topics.update(side.policies)
         await asyncio.sleep(6.0)  # one look
         began_s = time.monotonic()
         await place.delete_topic(side.name)

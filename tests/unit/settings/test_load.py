@@ -250,7 +250,13 @@ def test_every_field_of_the_engine_follows_its_setting() -> None:
                     )
                 elif type(field.default) is int:
                     flags.append(f"{group}.{name}={field.default + 1}")
-    flags += ["membership.take_over=true", "safe_mode.lease_s=3", 'lookups.bound_tenants=["x"]', "channel.partitions=3"]
+    flags += [
+        "membership.take_over=true",
+        "leader.accept_lost_head=true",
+        "safe_mode.lease_s=3",
+        'lookups.bound_tenants=["x"]',
+        "channel.partitions=3",
+    ]
     flags += ["channel.min_compaction_lag_ms=3600001"]
     changed, plain = to_engine(load(flags=flags)), EngineConfig()
     same = [f.name for f in dataclasses.fields(plain) if getattr(changed, f.name) == getattr(plain, f.name)]

@@ -307,7 +307,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
     settings = load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
     channel: Any = SimpleNamespace(
         access=(None, SimpleNamespace(channel="c")),
-        watch_topics=lambda _: None,
+        watched_topics={},
         settings=settings,
         identity=SimpleNamespace(broker="b1"),
         log_time_ms=1,
@@ -364,7 +364,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     world = World()
     channel: Any = SimpleNamespace(
         access=(None, SimpleNamespace(channel="c")),
-        watch_topics=lambda _: None,
+        watched_topics={},
         settings=load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}}),
         identity=SimpleNamespace(broker="b1"),
         picture=world.channel.picture,
