@@ -142,7 +142,7 @@ def test_a_joiner_that_differs_joins_once_it_does_not() -> None:
 def test_a_joiner_that_differs_may_still_be_made_to_start_cold() -> None:
     replica = joining((2, says("b", 1, 1, OTHER)))
     assert replica.phase is Phase.WAITING
-    assert replica.assume() == [NAMESPACE.decode()]
+    assert replica.assume() == [NAMESPACE.decode(), BUNDLE.decode()]
     assert replica.caught_up
 
 
