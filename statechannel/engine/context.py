@@ -316,6 +316,7 @@ def _replicas(config: EngineConfig) -> list[Replica]:
             kept_max_bytes=config.kept_max_bytes,
             tail_records=config.replay_tail_records,
             newest_format=config.newest_format,
+            accept_lost_head=config.accept_lost_head,
         )
         for partition in range(config.partitions)
     ]

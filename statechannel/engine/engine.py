@@ -107,7 +107,7 @@ class Engine:
         changes = self.transitions = Transitions(context)
         marks = self.closing_marks = ClosingMarks(context)
         streams = self.streams = changes.streams = Streams(context)
-        positions, findings = ProvenPositions(identity.log), LogFindings(context)
+        positions, findings = ProvenPositions(identity.log, config.partitions), LogFindings(context)
         self.findings = findings
         provenance = self.provenance = Provenance(context, changes.announce_change)
         presence = self.presence = changes.presence = Presence(context, provenance, changes, positions, findings)

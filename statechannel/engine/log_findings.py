@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 REPORT_GAP_S: Final = 10.0
 """Between two reports of transactions in one partition: each of them takes an offset."""
+DIFFERS_KEPT_S: Final = 60.0
+"""A difference that no heartbeat has shown for so long is not reported any more."""
+REPORTED_MAX: Final = 10
+"""Differences in one registry record, which every member reads."""
 
 
 class LogFindings:
@@ -20,6 +24,8 @@ class LogFindings:
         self._differing: dict[tuple[int, str], dict[str, Any]] = {}
         self._counting: dict[tuple[int, str], int] = {}
         self._next_s: dict[int, float] = {}
+        self._offsets: dict[tuple[int, str], int] = {}
+        self._seen_s: dict[tuple[int, str], float] = {}
 
     def tick(self) -> None:
         """Report what is new since the last call."""
@@ -44,8 +50,15 @@ class LogFindings:
 
     def _report_differing(self, replica: Replica) -> None:
         context, partition = self._context, replica.partition
+        now_s, alive = context.now.mono_s, context.members.alive
+        for place in [p for p in self._differing if p[0] == partition]:
+            if place[1] not in alive or now_s - self._seen_s[place] > DIFFERS_KEPT_S:
+                del self._differing[place]
         for broker, comparison in replica.compared.items():
             place = partition, broker
+            if broker not in alive or self._offsets.get(place) == comparison.offset:
+                continue
+            self._offsets[place], self._seen_s[place] = comparison.offset, now_s
             if comparison.is_equal:
                 if self._differing.pop(place, None) is not None:
                     context.emit("replica.agrees", partition=partition, member=broker, offset=comparison.offset)
@@ -84,4 +97,4 @@ class LogFindings:
 
     def fields(self) -> list[dict[str, Any]] | None:
         """For the registry: with whom this process differs, and since which offset; None if it agrees with all."""
-        return [*self._differing.values()] or None
+        return [*self._differing.values()][:REPORTED_MAX] or None

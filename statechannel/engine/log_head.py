@@ -106,9 +106,9 @@ class LogHead:
         known = self.unproven.pop(partition)
         if not is_over:
             self._miss(replica, known, f"brokers have read it through offset {known}, and it ends before that")
-        elif context.settled(partition) and replica.caught_up:
+        if context.settled(partition) and replica.caught_up:
             self._joins.joined(replica)
-            self._joins.caught_up_changed()
+        self._joins.caught_up_changed()
 
     def _miss(self, replica: Replica, known: int, why: str) -> None:
         replica.known = max(replica.known, known)
@@ -116,27 +116,27 @@ class LogHead:
             self._context.emit(
                 "log.shorter", partition=replica.partition, known=known, position=replica.position, why=why
             )
-            if replica.phase is Phase.CAUGHT_UP:
+            if replica.phase in (Phase.READING, Phase.CAUGHT_UP):
                 self._joins.start_over(replica.partition, f"records were deleted from the log: {why}")
 
     def _restate(self, replica: Replica, first: int) -> None:
         context, partition = self._context, replica.partition
         now_s = context.now.mono_s
         round_ = self._rounds.get(partition)
-        if round_ is None or round_.first < first:
+        if round_ is None or (round_.marked_at_s is not None and round_.first < first):
             if now_s < self._next_s.get(partition, 0.0):
                 return
             self._next_s[partition] = now_s + RESTATE_GAP_S
             round_ = self._rounds[partition] = _Round(replica, first)
             context.emit("log.restating", partition=partition, first=first, keys=round_.keys)
-        if not round_.restating.go_on(context, self._proposals, partition, since=first):
+        if not round_.restating.go_on(context, self._proposals, partition, since=round_.first):
             return
         if round_.marked_at_s is None or now_s - round_.marked_at_s > RESTATE_GAP_S:
             round_.marked_at_s = now_s
             identity = context.identity
             by = {"broker": identity.broker, "incarnation": identity.incarnation}
             through = max(round_.through, replica.marks.newest)
-            mark = {"through": through, "first": first, "known": replica.known, "by": by}
+            mark = {"through": through, "first": round_.first, "known": replica.known, "by": by}
             self._proposals.control(partition, HEAD_KEY, mark)
 
     def _finish(self, partition: int) -> None:

@@ -291,6 +291,7 @@ class Operations:
             flow=Flow.NAMESPACE,
             operation=command.operation,
             reason=command.reason,
+            version=None if key is not None else context.replicas[context.partition_of(name)].first_version,
             children=children_of(command.bounds),
         )
         self._propose(token, name, written)

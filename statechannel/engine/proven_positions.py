@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from statechannel.protocol.codec import MAX_INT
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-POSITIONS_MAX: Final = 100_000
+OFFSET_MAX: Final = MAX_INT // 4
+"""A record that names a higher one is junk: a log of a million records a second comes there after seventy years."""
 
 
 class ProvenPositions:
@@ -15,14 +18,16 @@ class ProvenPositions:
 
     Args:
         log: Id of the topic that this process reads; empty where none is known.
+        partitions: Of the channel; those of others are ignored.
 
     Attributes:
         same: By those that read this topic, or did not name one.
         foreign: By those that read another topic under the same name.
     """
 
-    def __init__(self, log: str) -> None:
+    def __init__(self, log: str, partitions: int) -> None:
         self._log = log
+        self._names: Mapping[object, int] = {str(number): number for number in range(partitions)}
         self.same: dict[int, int] = {}
         self.foreign: dict[int, int] = {}
 
@@ -32,7 +37,6 @@ class ProvenPositions:
         is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
         positions = self.foreign if is_foreign else self.same
         for name, offset in applied.items() if isinstance(applied, dict) else ():
-            if isinstance(name, str) and name.isascii() and name.isdigit() and type(offset) is int:
-                number = int(name)
-                if number in positions or len(positions) < POSITIONS_MAX:
-                    positions[number] = max(offset, positions.get(number, -1))
+            if type(offset) is int and 0 <= offset <= OFFSET_MAX and name in self._names:
+                number = self._names[name]
+                positions[number] = max(offset, positions.get(number, -1))

@@ -50,25 +50,26 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
 
 
 def _recorded(tail: PartitionTail) -> int | None:
-    """The number in the newest heartbeat that names one."""
+    """The first number among the newest records that name one, so that a single heartbeat at the end decides nothing."""
     span, window = tail.span(), FIRST_WINDOW
     end = span.end
     while end > span.low and span.end - end < SCANNED_MAX:
         start = max(span.low, end - window)
-        named = newest_count(tail.records(Span(span.low, start, end)))
+        named = first_count(tail.records(Span(span.low, start, end)))
         if named is not None:
             return named
         end, window = start, window * 4
     return None
 
 
-def newest_count(records: Iterable[RecordRead]) -> int | None:
-    """The number of partitions in the last of these records that names one."""
-    named = None
+def first_count(records: Iterable[RecordRead]) -> int | None:
+    """The number of partitions in the first of these records that names one."""
     for record in records:
         heartbeat = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else None
-        named = named if heartbeat is None else partitions_in(heartbeat.raw) or named
-    return named
+        named = None if heartbeat is None else partitions_in(heartbeat.raw)
+        if named is not None:
+            return named
+    return None
 
 
 def _written(tail: PartitionTail, in_kafka: int) -> int:

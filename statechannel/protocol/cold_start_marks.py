@@ -121,7 +121,7 @@ class Marks:
         if record.key == codec.HEAD_KEY:
             head = decode_head(record.value)
             # What its writer held before a cold start of another one counts no more.
-            if head is not None and self.newest <= head.through < record.offset:
+            if head is not None and self.newest <= head.through < record.offset and head.first <= record.offset:
                 self.head = record.offset, head
                 return head
         return None

@@ -265,7 +265,8 @@ class Aside:
     Attributes:
         clean_to: M: the highest offset that a heartbeat of this read vouches for; -1 without one.
         voucher: That heartbeat.
-        refused_to: M has to reach this offset before the next comparison with a voucher.
+        refused_to: M has to reach this offset before the next comparison with the voucher that was refused.
+        refused: Incarnation of that voucher.
         floor: Minimum useful offset: those up to here were applied, or are before a mark that counts.
     """
 
@@ -283,6 +284,7 @@ class Aside:
         self.clean_to = -1
         self.voucher: Record | None = None
         self.refused_to = -1
+        self.refused: str | None = None
         self._refusals = 0
         self.floor = -1
         self._marks = marks
@@ -318,6 +320,7 @@ class Aside:
         """
         self._kept = deque(later)
         self._refusals += 1
+        self.refused = None if self.voucher is None else self.voucher.incarnation
         self.refused_to = self.clean_to + min(2**self._refusals, REFUSED_RECORDS_MAX)
 
     def read_many(

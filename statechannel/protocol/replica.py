@@ -56,6 +56,10 @@ class ComparedView(NamedTuple):
 
 KEPT_MAX_BYTES: Final = 256 * 2**20
 VERSIONS_A_RECORD: Final = 2
+VERSION_BOUND_MAX: Final = codec.MAX_INT // 4
+"""Junk and hostile heartbeats must not lift a bundle to where it has no next version."""
+UNPROVEN_RECORDS: Final = 10_000
+"""Records after the position of a member's last registry heartbeat that may be lost with a log."""
 HASHED_AT_ONCE: Final = 5_000
 COMPARED_MAX: Final = 10_000
 UNUSED_MAX: Final = 100
@@ -97,7 +101,9 @@ class Replica:
         kept_max_bytes: int = KEPT_MAX_BYTES,
         tail_records: int = 1,
         newest_format: int = NEWEST_FORMAT,
+        accept_lost_head: bool = False,
     ) -> None:
+        self._accepts_lost_head = accept_lost_head
         self.partition = partition
         self.partitions = partitions
         self.phase = Phase.CLOSED
@@ -240,6 +246,8 @@ class Replica:
         if not self._counts_like(heartbeat):
             return
         theirs, own = ViewSummary.read(heartbeat.raw), self.summary()
+        if theirs is not None:
+            self.view.highest = max(self.view.highest, min(theirs.highest, VERSION_BOUND_MAX))
         if theirs is not None and own is not None and self.view.changed_at <= heartbeat.covers < offset:
             self._note(heartbeat, theirs, own)
 
@@ -404,7 +412,9 @@ class Replica:
         seen_s = self._opened_at_s if self.position >= self.end_offset else None
         if seen_s is not None and self.caught_up and self.current_at_s is not None:
             seen_s = max(seen_s, self.current_at_s)
-        seen_lately = seen_s is not None and now_s - seen_s < self._half_lag_s
+        # Where Kafka's times leapt meanwhile, so did the cleaner's.
+        leapt = 0 < self.timestamp_ms <= timestamp_ms - self._half_lag_s * 1000
+        seen_lately = seen_s is not None and now_s - seen_s < self._half_lag_s and not leapt
         if not seen_lately and not self._is_young(now_s, self.timestamp_ms, timestamp_ms):
             return False
         self.unused.append((self.position, offset - 1))
@@ -429,6 +439,12 @@ class Replica:
             if now_s - self._opened_at_s > self._half_lag_s:
                 self._start_over("reading took longer than half of the compaction lag")
             return
+        if (
+            self.marks.heartbeat is not None
+            and not self._counts_like(self.marks.heartbeat)
+            and self.phase is Phase.BROKEN
+        ):
+            return
         if self._aside is None:
             self.strict = True
             self._catch_up("no gaps from offset 0: judged strictly from the start")
@@ -447,9 +463,12 @@ class Replica:
     def _join(self) -> None:
         """Switch to judging if a heartbeat vouches for the read records, or the log itself suffices."""
         aside = self._aside
-        if self.phase is not Phase.WAITING or aside is None or aside.clean_to < aside.refused_to:
+        if self.phase is not Phase.WAITING or aside is None:
             return
-        if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1):
+        voucher = aside.voucher
+        if aside.clean_to < aside.refused_to and (voucher is None or voucher.incarnation == aside.refused):
+            return
+        if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1) and not self._accepts_lost_head:
             return
         if aside.vouched_for(self.end_offset):
             self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
@@ -479,9 +498,9 @@ class Replica:
         theirs = None if voucher is None or voucher.covers != aside.clean_to else ViewSummary.read(voucher.raw)
         if voucher is None or theirs is None or partitions_in(voucher.raw) != self.partitions:
             return True
-        digest = ViewDigest(view)
-        digest.advance(len(view.keys) + 1)
-        return self._note(voucher, theirs, digest.summary())
+        self._digest = ViewDigest(view)
+        self._digest.advance(len(view.keys) + 1)
+        return self._note(voucher, theirs, self._digest.summary())
 
     def assume(self) -> list[str]:
         """Cold start: accept the view as the truth; returns the keys that have to be asserted.
@@ -494,9 +513,17 @@ class Replica:
         aside.cut(self.applied)
         self.view = aside.joiner.view()
         names = dict.fromkeys(key.decode() for key in aside.joiner.last)
-        names |= dict.fromkeys(lift(self.view, self._version_bound()))
+        bound = self._version_bound()
+        names |= dict.fromkeys(lift(self.view, bound))
+        self.view.highest = max(self.view.highest, bound)
         self._catch_up("cold start: the view is accepted as the truth")
         return [*names]
+
+    @property
+    def first_version(self) -> int:
+        """Version with which a namespace that does not exist begins: above all that a lost part of the log may have had."""
+        is_whole = self.marks.newest < 0 and self.marks.head is None
+        return 1 if is_whole else self.view.highest + 1
 
     def _version_bound(self) -> int:
         """No version was accepted above this one, in whatever part of the log was lost: each record adds 2 at most.
@@ -506,17 +533,16 @@ class Replica:
         """
         heartbeat = self.marks.heartbeat
         summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
-        if heartbeat is None or summary is None:  # an older version wrote it
-            return self.view.highest + VERSIONS_A_RECORD * (max(self.position, self.known + 1) + 1)
-        return summary.highest + VERSIONS_A_RECORD * (max(self.applied, self.known) - heartbeat.covers + 1)
+        records = max(self.position, self.known + UNPROVEN_RECORDS if self.known >= 0 else 0) + 1
+        if heartbeat is None or summary is None or heartbeat.covers >= self.position:  # an older version wrote it
+            return min(VERSION_BOUND_MAX, self.view.highest + VERSIONS_A_RECORD * records)
+        return min(VERSION_BOUND_MAX, summary.highest + VERSIONS_A_RECORD * (records - heartbeat.covers))
 
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP
         self.why = why
         self._aside = None
         self.view.changed_at = self.view.applied
-        if self.marks.heartbeat is not None:
-            self._counts_like(self.marks.heartbeat)
 
     def _start_over(self, why: str) -> None:
         self.phase = Phase.START_OVER

@@ -46,7 +46,7 @@ class PresenceBench:
         self.context = context
         self.notices: list[str] = []
         self.provenance: Any = StubProvenance(context)
-        self.presence = Presence(context, self.provenance, self, ProvenPositions(""), LogFindings(context))
+        self.presence = Presence(context, self.provenance, self, ProvenPositions("", 1), LogFindings(context))
         self.offset = 0
         self.presence.opened(PartitionOpened(Topic.REGISTRY, 0, 0, end))
 
