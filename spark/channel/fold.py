@@ -18,6 +18,7 @@ from spark.core.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, LINE, RAW, REC
 from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.keys import KeyState
+from statechannel.protocol.overruling import states_differ
 from statechannel.protocol.view import Judgement, View
 from statechannel.protocol.view_rows import KeyRow, dump, restore
 from statechannel.replay.survey import STRICT, ReadFacts
@@ -196,7 +197,7 @@ def _lines(view: View) -> dict[str, str]:
 
 def _differ(joined: dict[str, str], before: dict[str, str]) -> Iterator[OverruledKey]:
     for name in sorted(joined.keys() | before.keys()):
-        if joined.get(name) != before.get(name):
+        if states_differ(before.get(name), joined.get(name)):
             yield OverruledKey(name, before.get(name), joined.get(name))
 
 

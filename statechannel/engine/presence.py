@@ -461,8 +461,8 @@ class Presence:
     def has_read_since(self, moment_s: float) -> bool:
         """Whether all was read that the registry held at a moment of the engine's clock."""
         if self._context.config.observes:
-            return self.complete_as_of_s is not None and self.complete_as_of_s >= moment_s
-        return self._own_first_read and self._heard_self_sent_s >= moment_s
+            return self.complete_as_of_s is not None and self.complete_as_of_s > moment_s
+        return self._own_first_read and self._heard_self_sent_s > moment_s
 
     def predecessor_heard_ms(self, incarnation: str) -> int | None:
         """Log time at which another process under this broker id was last heard; None where none was."""

@@ -31,6 +31,7 @@ class StubReplica:
         self.partition = partition
         self.phase = Phase.WAITING
         self.applied = 7
+        self.is_headless = False
         self.overruled: list[OverruledState] = []
         self.marks = SimpleNamespace(newest=-1)
         names = [name.encode() for name in KEYS]
