@@ -91,13 +91,6 @@ def download(url: str, sink: IO[bytes], *, timeout_s: float, max_bytes: int) -> 
     asyncio.run(_stream_into(url, sink, timeout_s, max_bytes))
 
 
-async def fetch(url: str, *, timeout_s: float, max_bytes: int) -> bytes:
-    """As `get`, in a running loop."""
-    body = io.BytesIO()
-    await _stream_into(url, body, timeout_s, max_bytes)
-    return body.getvalue()
-
-
 async def _stream_into(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int) -> None:
     try:
         await _download(url, sink, timeout_s, max_bytes)

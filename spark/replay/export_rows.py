@@ -73,7 +73,7 @@ def check_notes(path: Path, header: ExportHeader, notes: Sequence[bytes]) -> Non
 
 
 def _is_whole(header: ExportHeader, splits: Sequence[Mapping[str, Any]]) -> bool:
-    before, link = [-1, -1], first_link(header.topic, header.end_offsets)
+    before, link = [-1, -1], first_link(header)
     for split in splits:
         if split["bad"] or split["first"] <= before:
             return False

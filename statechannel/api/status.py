@@ -81,6 +81,7 @@ class MemberStatus(TypedDict):
         oldest_debt_s: Age of the oldest debt; 0 without one.
         repair_paused: Why repair is paused, since many brokers were lost at once; None if it is not.
         forged: Records in its name that it did not write: their number and the first of them; None without any.
+        differs: With which brokers it differs in accepted states, as its registry record has it; None if with none.
         in_flight: Bundles between two owners.
         verdicts: Channel records that were read, by verdict.
         partitions: How far each partition was read.
@@ -104,6 +105,7 @@ class MemberStatus(TypedDict):
     oldest_debt_s: float
     repair_paused: str | None
     forged: Mapping[str, Any] | None
+    differs: list[dict[str, Any]] | None
     in_flight: list[FlightStatus]
     verdicts: Mapping[str, int]
     partitions: list[PartitionStatus]

@@ -172,7 +172,8 @@ def audit_export(
         try:
             return auditor.audit(
                 _with_progress(export.partitions, progress),
-                end_offsets=dict(export.header.end_offsets),
+                end_offsets=export.header.end_offsets,
+                first_offsets=export.header.first_offsets,
                 read=ReadMode.FULL if verdicts is not None else read,
                 now_ms=export.header.exported_at_ms,
                 compaction_lag_ms=compaction_lag_ms,

@@ -283,7 +283,7 @@ def visit(
             continue
         until = bisect_right(records, applied, key=lambda record: record.offset)
         # What vouches for one place may lie behind another: each is read as if the log ended there.
-        facts = _facts(records[:until], applied + 1, oldest_kept_ms)
+        facts = _facts(records[:until], applied + 1, oldest_kept_ms, export.header.first_offsets.get(partition, 0))
         if facts.tentative:
             at(partition, applied, VerifyStatus.INCOMPLETE)
             continue
@@ -294,9 +294,9 @@ def visit(
         at(partition, applied, reader.view)
 
 
-def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int) -> ReadFacts:
+def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int, first_offset: int) -> ReadFacts:
     if has_gaps(records, end, oldest_kept_ms=oldest_kept_ms):
-        return join_facts(records, oldest_kept_ms=oldest_kept_ms)
+        return join_facts(records, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
     return STRICT
 
 

@@ -101,7 +101,8 @@ def read_views(
         newest.append(records[-1].timestamp_ms if len(records) else 0)
         oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
         if has_gaps(records, end_offset, oldest_kept_ms=oldest_kept_ms):
-            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            first_offset = export.header.first_offsets.get(partition, 0)
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
             if observers:  # observers get the whole available log, not only the last second
                 facts = story_facts(facts, known_of(records, oldest_kept_ms=oldest_kept_ms))
             part = audit_part(partition, partitions, records, facts, observe)

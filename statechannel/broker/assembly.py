@@ -342,6 +342,7 @@ def _kafka_log(
 async def _start(host: Host, log: KafkaLog, kafka: Access, availability: Availability, topics: TopicConditions) -> None:
     """Start a host; what was opened for one that fails to start is closed."""
     host.availability, host.topics = availability, topics
+    topics.is_lost = host.engine.head.is_lost
     host.kafka_limits = KafkaLimits(kafka.client.notes, host.metrics, host.feed)
     availability.loop_blocked = lambda: host.loop_blocked
     try:

@@ -435,6 +435,7 @@ class Engine:
             "oldest_debt_s": self.duties.oldest_debt_s(),
             "repair_paused": context.repair_paused,
             "forged": self.provenance.fields(),
+            "differs": self.findings.fields(),
             "in_flight": [{"bundle": key.name, "state": str(key.state), "version": key.version} for key in in_flight],
             "verdicts": {str(verdict): count for verdict, count in self.counts.items()},
             "partitions": [

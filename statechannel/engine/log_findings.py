@@ -96,5 +96,5 @@ class LogFindings:
         self._counting = others | counts
 
     def fields(self) -> list[dict[str, Any]] | None:
-        """For the registry: with whom this process differs, and since which offset; None if it agrees with all."""
+        """With whom this process differs, and since which offset; None if it agrees with all."""
         return [*self._differing.values()][:REPORTED_MAX] or None

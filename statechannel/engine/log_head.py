@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 RESTATE_GAP_S: Final = 10.0
 """Between two rounds of a partition: while a wrong policy goes on deleting, each look may find a later first offset."""
 
+WAIT_FOR_LEADER: Final = "Nothing has to be done: the leader restates what was deleted within seconds."
+GIVE_UP: Final = (
+    "No broker is alive that knows what was deleted: restore the channel from an export (`statechannel import`); or, to give it "
+    "up, start one broker with `statechannel broker run --accept-lost-head`."
+)
+
 
 class _Round:
     """One restatement of a partition.
@@ -61,6 +67,7 @@ class LogHead:
         self._rounds: dict[int, _Round] = {}
         self._next_s: dict[int, float] = {}
         self._is_listening = False
+        self._waiting: set[int] = set()
         self.unproven: dict[int, int] = {}
         context.unproven = self.unproven
 
@@ -68,6 +75,13 @@ class LogHead:
         """Kafka says that a partition begins above 0."""
         if event.partition < len(self._context.replicas):
             self._firsts[event.partition] = max(event.first_offset, self._firsts.get(event.partition, 0))
+
+    def is_lost(self, partition: int, first_offset: int) -> bool:
+        """Whether what was deleted below an offset is missing; False until the partition was read to its end. In any thread."""
+        replicas = self._context.replicas
+        replica = replicas[partition] if partition < len(replicas) else None
+        has_read = replica is not None and replica.phase in (Phase.WAITING, Phase.CAUGHT_UP)
+        return has_read and replica is not None and not replica.marks.restates(first_offset, -1)
 
     def tick(self) -> None:
         """Compare with the registry once it is read; restate, as leader, what the log has lost."""
@@ -78,11 +92,30 @@ class LogHead:
         for partition in list(self.unproven):
             self._look(context.replicas[partition])
         for replica in context.replicas:
+            self._report_wait(replica)
             first = max(replica.first_offset, self._firsts.get(replica.partition, 0))
             if not (first or replica.known >= 0) or replica.marks.restates(first, replica.known):
                 self._finish(replica.partition)
             elif context.acts_as_leader and context.may_write and context.judges(replica.partition):
                 self._restate(replica, first)
+
+    def _report_wait(self, replica: Replica) -> None:
+        """Report once that this process waits: without that it seems to hang."""
+        context, partition = self._context, replica.partition
+        if replica.phase is not Phase.WAITING or not replica.is_headless:
+            self._waiting.discard(partition)
+            return
+        is_served = any(member.caught_up for member in context.members.alive.values())
+        if partition not in self._waiting and (is_served or context.knows_absence()):
+            self._waiting.add(partition)
+            context.emit(
+                "log.restatement-awaited",
+                partition=partition,
+                first=replica.first_offset,
+                known=replica.known,
+                why=replica.why,
+                hint=WAIT_FOR_LEADER if is_served else GIVE_UP,
+            )
 
     def _compare_positions(self) -> None:
         context = self._context

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from statechannel.engine.inputs import ApiServed
@@ -168,17 +168,6 @@ class RouterCluster:
             ProblemError: `not-current`, `answer-late`.
         """
         return await self._look(lambda engine: read(engine, self._host.now_s()))
-
-    async def run(self, task: Callable[[Engine], Coroutine[Any, Any, Seen]]) -> Seen:
-        """The result of a task of the router's loop.
-
-        Raises:
-            ProblemError: `not-current`.
-            StateChannelError: As the task raises it.
-        """
-        if self._router.stopped is not None or self._loop.is_closed():
-            raise ProblemError("not-current", "this process has stopped following the channel")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(task(self._host.engine), self._loop))
 
     async def position(self) -> Mapping[int, int]:
         return await self._look(lambda engine: {part.partition: part.applied for part in engine.replicas})

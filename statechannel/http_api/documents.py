@@ -10,6 +10,7 @@ from typing_extensions import TypedDict
 
 from statechannel.engine.kafka_limits import QUOTAS
 from statechannel.engine.membership import LostMember, Member, Membership
+from statechannel.engine.replica_differences import reported_differences
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -78,6 +79,8 @@ class BrokerRow(TypedDict):
     canary: dict[str, Any] | None
     throttled: dict[str, Any] | None
     refused: dict[str, Any] | None
+    partitions: int | None
+    differs: list[dict[str, Any]]
 
 
 def bundle_row(key: KeyState) -> BundleRow:
@@ -139,6 +142,12 @@ def leader_api_of(members: Membership) -> str | None:
     return None if leader is None else members.alive[leader].api_url
 
 
+def partitions_of(member: Member) -> int | None:
+    """Over how many partitions of the channel it distributes keys."""
+    applied = member.info.get("applied")
+    return len(applied) if isinstance(applied, dict) and applied else None
+
+
 def broker_rows(
     members: Membership,
     owned: Mapping[str, int],
@@ -188,6 +197,8 @@ def _lost(lost: LostMember, state: str, bundles: int, silent_ms: int) -> BrokerR
         "canary": None,
         "throttled": None,
         "refused": None,
+        "partitions": None,
+        "differs": [],
     }
 
 
@@ -218,6 +229,8 @@ def _alive(member: Member, bundles: int, applied: Mapping[int, int], silent_ms: 
         "canary": _canary(info, silent_ms),
         "throttled": _throttled(info, silent_ms),
         "refused": _refused(info, silent_ms),
+        "partitions": partitions_of(member),
+        "differs": reported_differences(info.get("differs")),
     }
 
 

@@ -18,6 +18,7 @@ from statechannel.protocol.view_rows import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from statechannel.protocol.cold_start_marks import HeadMark
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import Judgement, View
@@ -117,6 +118,11 @@ class StrictReader:
         self._finds_marks = finds_marks
         self._marks = Marks()
         self._restated = Restated()
+
+    @property
+    def head(self) -> HeadMark | None:
+        """The newest mark of a lost head that counts, among the records read; None without one."""
+        return None if self._marks.head is None else self._marks.head[1]
 
     def read(self, record: RecordRead) -> Judgement:
         """Judge the next record."""

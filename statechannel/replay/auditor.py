@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from statechannel.protocol.digest import digest
@@ -98,6 +99,7 @@ class AuditFindings:
         debts: Partition, key, and row of the answer.
         stops: By partition.
         cold_starts: Partition and cold start.
+        heads_lost: By partition, first offset of a log from whose head records were deleted that no broker has restated.
     """
 
     verdicts: Counter[Verdict] = field(default_factory=Counter)
@@ -108,6 +110,7 @@ class AuditFindings:
     stops: dict[int, FormatStop] = field(default_factory=dict)
     cold_starts: list[tuple[int, MarkedColdStart]] = field(default_factory=list)
     tentative: bool = False
+    heads_lost: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: AuditFindings) -> None:
         """Add the findings of another part."""
@@ -119,6 +122,7 @@ class AuditFindings:
         self.stops |= other.stops
         self.cold_starts += other.cold_starts
         self.tentative |= other.tentative
+        self.heads_lost |= other.heads_lost
 
 
 def findings_of(part: PartitionAudit) -> AuditFindings:
@@ -135,6 +139,8 @@ def findings_of(part: PartitionAudit) -> AuditFindings:
                 findings.owners[key.owner] += 1
     if part.stop is not None:
         findings.stops[partition] = part.stop
+    if part.head_lost:
+        findings.heads_lost[partition] = part.head_lost
     findings.cold_starts = [(partition, cold_start) for cold_start in part.cold_starts]
     return findings
 
@@ -177,6 +183,8 @@ def summary(
         answer["cold_starts"] = [_cold_start_fields(*each) for each in sorted(findings.cold_starts, key=_place_of)]
     if findings.tentative:
         answer["tentative"] = True
+    if findings.heads_lost:
+        answer["heads_lost"] = {str(partition): first for partition, first in sorted(findings.heads_lost.items())}
     if findings.stops:
         answer["stopped"] = {
             str(partition): {"offset": stop.offset, "format": stop.format}
@@ -204,7 +212,8 @@ def _cold_start_fields(partition: int, cold_start: MarkedColdStart) -> dict[str,
 def audit(
     by_partition: dict[int, Sequence[RecordRead]],
     *,
-    end_offsets: dict[int, int],
+    end_offsets: Mapping[int, int],
+    first_offsets: Mapping[int, int] = MappingProxyType({}),
     read: str,
     now_ms: int,
     compaction_lag_ms: int,
@@ -218,6 +227,7 @@ def audit(
 
     Args:
         by_partition: All records of each partition in order; partitions that are listed in `end_offsets` may be missing.
+        first_offsets: First offset of each partition from whose head records were deleted.
         read: `full`, `join` or `auto`.
         now_ms: When the log was exported (milliseconds since 1970).
         as_of: True for records in the prefix; each partition is read up to its first other record.
@@ -245,7 +255,8 @@ def audit(
     for partition, records in prefixes.items():
         facts = story = STRICT
         if partition in gapped:
-            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            first_offset = first_offsets.get(partition, 0)
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
             whole = by_partition.get(partition, ()) if facts.tentative else records
             complete[partition] = known_of(whole, oldest_kept_ms=oldest_kept_ms)
             story = story_facts(facts, complete[partition])

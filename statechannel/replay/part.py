@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.protocol.bulk_fold import judge_many
-from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
+from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import StrictReader
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from statechannel.protocol.bulk_fold import Row
+    from statechannel.protocol.cold_start_marks import HeadMark
     from statechannel.protocol.overruling import MarkedColdStart
     from statechannel.protocol.record import Record
 
@@ -57,6 +58,8 @@ class PartitionAudit:
         strict_from: Offset from which records were judged strictly; None if none was.
         tentative: The partition could only be read leniently: its accepted states may be wrong.
         cold_starts: In log order; of those that were read leniently it is unknown what they changed.
+        head: The newest mark that says that what was deleted from the log's head was restated; None without one.
+        head_lost: First offset of a log from whose head records were deleted that no mark restates; else 0.
     """
 
     view: View
@@ -65,6 +68,8 @@ class PartitionAudit:
     tentative: bool = False
     strict_from: int | None = 0
     cold_starts: list[MarkedColdStart] = field(default_factory=list)
+    head: HeadMark | None = None
+    head_lost: int = 0
 
 
 class PartReader:
@@ -95,6 +100,7 @@ class PartReader:
             stop=facts.stop,
             tentative=facts.tentative,
             strict_from=None if facts.tentative else facts.lenient_to + 1,
+            head_lost=facts.head_lost,
         )
 
     def read(self, records: Iterable[Row]) -> None:
@@ -130,6 +136,7 @@ class PartReader:
         self._ended = True
         self._audit.view = self._reader.view
         self._audit.cold_starts = self._reader.cold_starts
+        self._audit.head = self._reader.head
         return self._audit
 
     def _until(self, stop: FormatStop, rows: Iterator[Row]) -> Iterator[Row]:
@@ -170,7 +177,7 @@ class PartReader:
             read(offset, key, value)
             if key is None:
                 continue
-            if key in (COLD_START_KEY, HEARTBEAT_KEY):
+            if key in (COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY):
                 self._reader.read_leniently(RecordRead._make(row))
             elif observer is not None:
                 held = joiner.held.get(key)

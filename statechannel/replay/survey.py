@@ -16,6 +16,7 @@ from statechannel.protocol.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from statechannel.protocol.cold_start_marks import HeadMark
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.overruling import MarkedColdStart
 
@@ -34,7 +35,9 @@ class ReadFacts(NamedTuple):
         lenient_to: Offset through which records are read leniently; later ones are judged.
             -1: none, the log has no gaps from offset 0 on.
         stop: The first record of a newer format; later ones are ignored.
-        tentative: No heartbeat vouches for the result of a join: all is read leniently, and may be wrong.
+        tentative: No heartbeat vouches for the result of a join, or the head of the log is lost: all is read leniently, and may
+            be wrong.
+        head_lost: First offset of a log from whose head records were deleted that no broker has restated; 0: it has its head.
         cold_starts: Those of a partition whose namespaces are read separately; None: the reader gets all records, and
             finds them itself.
     """
@@ -43,6 +46,7 @@ class ReadFacts(NamedTuple):
     stop: FormatStop | None = None
     tentative: bool = False
     cold_starts: tuple[MarkedColdStart, ...] | None = None
+    head_lost: int = 0
 
     def is_lenient(self, offset: int) -> bool:
         """Whether the record at this offset is read leniently."""
@@ -99,11 +103,12 @@ def _usable(marks: Marks, record: RecordRead) -> int:
     return control.clean_to
 
 
-def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> ReadFacts:
+def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int, first_offset: int = 0) -> ReadFacts:
     """Facts for a log with gaps: read as by a joining member, with the highest `clean_to` in the log.
 
     Args:
         oldest_kept_ms: Records above that point with a timestamp up to this one may have hidden others before compaction.
+        first_offset: Of the log: compaction never moves it, so that above 0 records were deleted.
     """
     stop, clean_to, newest_old = None, -1, -1
     marks = Marks()
@@ -115,7 +120,22 @@ def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> ReadFac
         if newer:
             stop = FormatStop(record.offset, newer)
             break
-    return vouched(clean_to, newest_old, stop)
+    return with_head(vouched(clean_to, newest_old, stop), marks.head, first_offset)
+
+
+def with_head(facts: ReadFacts, head: tuple[int, HeadMark] | None, first_offset: int) -> ReadFacts:
+    """The facts of a log from whose head records may have been deleted.
+
+    Args:
+        head: The newest mark of a lost head that counts, and its offset.
+    """
+    if first_offset <= 0:
+        return facts
+    if head is None or head[1].first < first_offset:
+        return facts._replace(tentative=True, head_lost=first_offset)
+    return facts._replace(
+        tentative=facts.tentative or facts.lenient_to < head[0]
+    )  # who vouches has to have read the mark
 
 
 class Knowing:

@@ -349,13 +349,6 @@ class HttpSettings(SettingsGroup):
         ge=1,
         le=3_600,
     )
-    page_digests_s: float = setting(
-        60.0,
-        "Time between two comparisons of the digests of all brokers' replicas, while a page is open; 0: none. A process that "
-        "serves a page asks each broker at the endpoint of its `observe.metrics_port`.",
-        ge=0,
-        le=86_400,
-    )
     page_column_s: float = setting(5.0, "Time that a column of the page's heat map stands for.", ge=0.1, le=3_600)
     page_history_max: int = setting(
         8_000,

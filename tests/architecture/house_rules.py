@@ -85,7 +85,6 @@ KEPT_SMALL = {
     "shedders.schemas": "a program that writes files; the command `snapshot schema` prints one of them",
     "shedders.shedding.avg": "a bug-compatible twin, apart from the mended strategy",
     "spark.replay.verdicts": "a table of its own",
-    "statechannel.http_api.page.page_digests": "asks brokers over HTTP; the comparison of their answers is pure",
     "statechannel.pytest_plugin": "an entry point of pytest names the module",
     "statechannel.broker.endings": "the last log lines of a member, apart from running it",
     "statechannel.broker.loop_thread": "an event loop in a thread, for blocking callers",

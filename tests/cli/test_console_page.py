@@ -11,8 +11,6 @@ from axe_playwright_python.sync_playwright import Axe
 from statechannel.broker.changes import Derived
 from statechannel.protocol.states import State
 from tests.support.browsers import browser_or_skip, running_browser
-from tests.support.http_fakes import word, word_body
-from tests.support.metric_servers import serving
 from tests.support.page_incidents import INCIDENTS, cordon, past
 from tests.support.page_server import NAMESPACE, now_ms, page_world
 
@@ -217,37 +215,32 @@ def test_the_past_shows_nothing_of_the_present(browser):
             assert seen.errors == []
 
 
-def replicas(words):
-    """The address under which each broker says its offset and digest, as they are when it is asked."""
+def test_a_replica_that_differs_is_named(browser):
+    difference = {"partition": 0, "broker": "b3", "offset": 9, "equal_at": 4, "keys": 5, "their_keys": 6}
 
-    def answer(path, _):
-        broker = path.split("/")[1]
-        return 200, word_body(word(broker, {0: words[broker]}))
+    def say(world, *differing):
+        world.rows = [
+            row | {"phase": "caught-up", "differs": [difference] if row["broker"] in differing else []}
+            for row in world.rows
+        ]
+        world.look()
 
-    return serving(answer)
+    def prepare(world):
+        past(world)
+        say(world, "b1", "b2", "b4")
 
-
-def test_a_replica_that_differs_is_named_and_one_that_lags_is_not(browser):
-    words = {"b2": (9, "d"), "b3": (9, "other"), "b4": (7, "z")}
-    with replicas(words) as url:
-
-        def prepare(world):
-            past(world)
-            world.rows = [row | {"http": f"{url}/{row['broker']}"} for row in world.rows]
-            world.look()
-
-        with page_world(prepare, page_digests_s=1) as world, opened(browser, world) as seen:
-            seen.shows("#head", "b3 differs")
-            seen.shows("#problem-rows", "the replica of b3 differs from the others at offset 9 of partition 0")
-            seen.shows("#broker-rows tr", "replica not at this offset yet")
-            kinds = seen.page.eval_on_selector_all("#problem-rows li", "all => all.map((one) => one.dataset.kind)")
-            assert kinds == ["replica-differs"]
-            title = seen.page.get_attribute("#head div:has(dt:text-is('replicas'))", "title")
-            assert "b4 is not at this offset yet" in title
-            words |= dict.fromkeys(words, (9, "d"))
-            seen.shows("#head", "4 of 4 agree")
-            seen.shows("#problems", "Nothing.")
-            assert seen.errors == []
+    with page_world(prepare) as world, opened(browser, world) as seen:
+        seen.shows("#head", "b3 differs")
+        seen.shows("#problem-rows", "different accepted states of partition 0 at offset 9")
+        seen.shows("#broker-rows tr", "replica differs")
+        kinds = seen.page.eval_on_selector_all("#problem-rows li", "all => all.map((one) => one.dataset.kind)")
+        assert kinds == ["replica-differs"]
+        title = seen.page.get_attribute("#head div:has(dt:text-is('replicas'))", "title")
+        assert "equal through offset 4" in title
+        say(world)
+        seen.shows("#head", "4 of 4 caught up, none differs")
+        seen.shows("#problems", "Nothing.")
+        assert seen.errors == []
 
 
 def test_the_load_of_brokers_and_of_hash_ranges(browser):

@@ -68,6 +68,8 @@ def failing(name: str, what: str, reported: bool = False) -> DoctorFacts:
     return replace(healthy(), failed={name: Failed(what, "do this", reported)})
 
 
+DIFFERS = {"partition": 0, "broker": "b1", "offset": 9, "equal_at": 4, "keys": 5, "their_keys": 6}
+
 ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     # --- here
     ("problem", replace(healthy(), problems=["a < b must hold."]), "settings", Severity.CRITICAL, "a < b must hold"),
@@ -100,6 +102,20 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     # --- the log's head and partitions
     ("head lost", replace(healthy(), first_offsets={0: 41}), "head", Severity.CRITICAL, "begins at offset 41"),
     (
+        "head restated",
+        with_standing(replace(healthy(), first_offsets={0: 41}), partitions=[{"partition": 0, "restated_below": 41}]),
+        "head",
+        Severity.INFO,
+        "begins at offset 41",
+    ),
+    (
+        "more of the head lost",
+        with_standing(replace(healthy(), first_offsets={0: 41}), partitions=[{"partition": 0, "restated_below": 40}]),
+        "head",
+        Severity.CRITICAL,
+        "begins at offset 41",
+    ),
+    (
         "head lost, nobody knows",
         replace(healthy(), first_offsets={0: 41}, **registry()),
         "head",
@@ -121,6 +137,13 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "partitions",
         Severity.CRITICAL,
         "1: b1; 2: b2",
+    ),
+    (
+        "other states",
+        heard((0.1, heartbeat("b1")), (0.2, heartbeat("b2", differs=[DIFFERS]))),
+        "brokers-states",
+        Severity.CRITICAL,
+        "b1 and b2 hold different accepted states of partition 0 at offset 9 (6 and 5 keys), equal through offset 4",
     ),
     # --- Kafka
     ("away", failing("kafka", "no answer", reported=True), "kafka", Severity.CRITICAL, "no answer"),

@@ -45,6 +45,16 @@ LIMITS = HealthLimits(in_flight_ms=5_000, unserved_ms=30_000, debt_ms=5_000)
 LOST = {"state": "lost", "mode": None, "phase": None, "accepting": False, "lag_records": None, "lag_ms": None}
 
 
+PARTITION = {
+    "partition": 0,
+    "applied": 900,
+    "newest_record_ago_ms": 300,
+    "debts": 1,
+    "in_flight": 1,
+    "restated_below": None,
+}
+
+
 def figures(**changes: Any) -> dict[str, Any]:
     fields = {
         "channel": "bundle-state",
@@ -58,7 +68,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "no_leader_for_ms": None,
         "tentative": False,
         "stopped": {},
-        "partitions": [{"partition": 0, "applied": 900, "newest_record_ago_ms": 300, "debts": 1, "in_flight": 1}],
+        "partitions": [PARTITION],
         "bundles": 8,
         "assigned": 6,
         "unassigned": 1,
@@ -484,6 +494,8 @@ UNFIT = {
 }
 TOPICS = {"partition_counts": {"1": ["b1", "b2"]}, "heads_lost": {}, "differences": []}
 
+DIFFERS = {"partition": 0, "broker": "b1", "offset": 9, "equal_at": 4, "keys": 5, "their_keys": 6}
+
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({}, "healthy", ""),
     ({"brokers": []}, "down", "no-broker"),
@@ -495,9 +507,17 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", **{**LOST, "state": "left"})]}, "down", "no-broker"),
     ({"blind_since_ms": AT - 1}, "unknown", "kafka-silent"),
     ({"topics": TOPICS | {"heads_lost": {"0": 41}}}, "degraded", "head-lost"),
+    (
+        {"topics": TOPICS | {"heads_lost": {"0": 41}}, "partitions": [PARTITION | {"restated_below": 40}]},
+        "degraded",
+        "head-lost",
+    ),
+    ({"topics": TOPICS | {"heads_lost": {"0": 41}}, "partitions": [PARTITION | {"restated_below": 41}]}, "healthy", ""),
     ({"topics": TOPICS | {"differences": [UNFIT]}}, "degraded", "topic-unfit"),
     ({"topics": TOPICS | {"differences": [UNFIT | {"hard": False}]}}, "healthy", ""),
     ({"topics": TOPICS | {"partition_counts": {"1": ["b1"], "2": ["b2"]}}}, "degraded", "partitions-differ"),
+    ({"brokers": [broker("b1"), broker("b2", differs=[DIFFERS])]}, "degraded", "replicas-differ"),
+    ({"brokers": [broker("b1", **LOST), broker("b2", differs=[DIFFERS])]}, "degraded", "broker-lost"),
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
     ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),

@@ -43,7 +43,7 @@ class SeenCluster:
 def seen(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenCluster]:
     browser_or_skip()
     # One broker after the other is killed, which is not to pause repair.
-    flags = ("http.page_digests_s=1", "repair.mass_loss_fraction=1")
+    flags = ("repair.mass_loss_fraction=1",)
     made = BrokerCluster(kafka, f"page-{secrets.token_hex(4)}", tmp_path_factory.mktemp("page"), flags)
     with broker_cluster(made) as cluster:
         for broker in ("b1", "b2", "b3"):

@@ -9,9 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from typing import Any
 
 import httpx
-import orjson
 
-from statechannel.audit.verify import PartWord, ReplicaWord
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.changes import Change
 from statechannel.broker.request_record import Progress, ProgressStage, Reply, Request
@@ -46,7 +44,7 @@ def http_settings(**values: Any) -> Settings:
 def broker_row(name: str, **values: Any) -> BrokerRow:
     row: dict[str, Any] = dict.fromkeys(BrokerRow.__annotations__)
     row |= {"broker": name, "incarnation": f"{name}-1", "state": "alive", "accepting": True, "draining": False}
-    row |= {"leading": name == "b1", "bundles": 0, "heard_ago_ms": 1, "urls": {}, "hooks_failed": {}}
+    row |= {"leading": name == "b1", "bundles": 0, "heard_ago_ms": 1, "urls": {}, "hooks_failed": {}, "differs": []}
     return {**row, **values}  # type: ignore[return-value, typeddict-item]
 
 
@@ -205,31 +203,6 @@ def accept(request: Request) -> Outcome:
     return Done(request.id, "transferred", {"bundle": BUNDLE})
 
 
-def word(broker: str, parts: Mapping[int, tuple[int, str | None]], incarnation: str | None = None) -> ReplicaWord:
-    """What a replica says: of each partition its offset and digest."""
-    numbers = {
-        number: PartWord(applied, digest, "joining" if digest is None else "", 5)
-        for number, (applied, digest) in parts.items()
-    }
-    return ReplicaWord(broker, incarnation or f"{broker}-1", numbers)
-
-
-def word_body(of: ReplicaWord) -> bytes:
-    """The body of its `/digest`."""
-    return orjson.dumps(
-        {
-            "replica": 1,
-            "broker": of.broker,
-            "incarnation": of.incarnation,
-            "digest": None,
-            "partitions": {
-                str(number): {"applied": part.applied, "digest": part.digest, "why": part.why, "keys": part.keys}
-                for number, part in of.partitions.items()
-            },
-        }
-    )
-
-
 class FakeSource:
     """What the page knows: set it, and give the feed its changes by `take`.
 
@@ -237,7 +210,6 @@ class FakeSource:
         starts: Bundles at the beginning.
         seen: The members.
         log: Changes that lie in Kafka.
-        word: What its own replica says.
     """
 
     broker = "b1"
@@ -246,10 +218,6 @@ class FakeSource:
         self.starts: list[BundleStart] = []
         self.seen = look_of([broker_row("b1"), broker_row("b2")])
         self.log: list[Change] = []
-        self.word = word("b1", {0: (9, "d")})
-
-    async def digest(self) -> ReplicaWord:
-        return self.word
 
     async def look(self) -> ClusterLook:
         return self.seen

@@ -298,7 +298,7 @@ def write_export(
         # The time of the end stands in the first line: its digits are as many at the start of the export.
         begun = format_header(replace(header, exported_at_ms=now_ms(), digest=NO_DIGEST))
         file.write(begun)
-        link = _write_records(file, first_link(header.topic, header.end_offsets), records, headers_of, progress)
+        link = _write_records(file, first_link(header), records, headers_of, progress)
         ended_ms = now_ms()
         ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms, header.beside))
         line = format_header(ended)

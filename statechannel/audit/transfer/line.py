@@ -13,7 +13,7 @@ import binascii
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -70,6 +70,7 @@ class ExportHeader:
         beside: Digests of the files of other topics that were made with it, by role; `digest` covers them. None: it does not say
             which there were, as those of earlier versions.
         replay: See `export --with-verdicts`; None without it.
+        first_offsets: First offset of each partition from whose head records were deleted; the others begin at 0.
     """
 
     topic: str
@@ -78,6 +79,7 @@ class ExportHeader:
     digest: str | None = None
     beside: Mapping[str, str] | None = None
     replay: RecordedReplay | None = None
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,18 @@ def format_header(header: ExportHeader) -> bytes:
         {
             "export": EXPORT_FORMAT,
             "topic": header.topic,
-            "end_offsets": {str(partition): end for partition, end in sorted(header.end_offsets.items())},
+            "end_offsets": _named(header.end_offsets),
+            **({"first_offsets": _named(header.first_offsets)} if header.first_offsets else {}),
             "exported_at_ms": header.exported_at_ms,
             **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
             **({} if header.replay is None else {"replay": _replay_fields(header.replay)}),
             **({} if header.digest is None else {"digest": header.digest}),
         }
     )
+
+
+def _named(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
 
 
 def parse_header(line: bytes) -> ExportHeader:
@@ -131,8 +138,11 @@ def parse_header(line: bytes) -> ExportHeader:
     if not isinstance(topic, str):
         raise BadLine("`topic` is missing or not a text")
     ends = _end_offsets(fields.get("end_offsets"))
+    firsts = _offsets("first_offsets", fields.get("first_offsets", {}))
+    if not all(0 < first <= ends.get(partition, -1) for partition, first in firsts.items()):
+        raise BadLine("`first_offsets` holds an offset that is not between 0 and the end of its partition")
     exported_at_ms = _integer(fields, "exported_at_ms")
-    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields), _replay(fields))
+    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields), _replay(fields), firsts)
 
 
 def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
@@ -166,14 +176,21 @@ def _replay(fields: dict[str, Any]) -> RecordedReplay | None:
 def _end_offsets(fields: object) -> dict[int, int]:
     if not isinstance(fields, dict) or not fields:
         raise BadLine("`end_offsets` is missing, or names no partition")
-    ends = {}
-    for name, end in fields.items():
-        if not _PARTITION.fullmatch(name) or type(end) is not int or not 0 <= end <= _MAX_INT:
-            raise BadLine(f"`end_offsets` holds {name[:40]!r}: {end!r}, not a partition with its end offset")
-        ends[int(name)] = end
+    ends = _offsets("end_offsets", fields)
     if sorted(ends) != list(range(len(fields))):
         raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(fields))}")
     return ends
+
+
+def _offsets(what: str, fields: object) -> dict[int, int]:
+    if not isinstance(fields, dict):
+        raise BadLine(f"`{what}` does not name partitions with offsets")
+    offsets = {}
+    for name, offset in fields.items():
+        if not _PARTITION.fullmatch(name) or type(offset) is not int or not 0 <= offset <= _MAX_INT:
+            raise BadLine(f"`{what}` holds {name[:40]!r}: {offset!r}, not a partition with an offset")
+        offsets[int(name)] = offset
+    return offsets
 
 
 def format_record(
@@ -322,9 +339,10 @@ _FIELDS = struct.Struct(">qqqqq")
 _LENGTHS = struct.Struct(">qq")
 
 
-def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
+def first_link(header: ExportHeader) -> bytes:
     """Link before the first record: of the header without its time, which is only known at the end."""
-    return _digest(orjson.dumps([topic, sorted(end_offsets.items())]))
+    offsets = [offsets for offsets in (header.end_offsets, header.first_offsets) if offsets]
+    return _digest(orjson.dumps([header.topic, *(sorted(named.items()) for named in offsets)]))
 
 
 def record_digest(record: RecordRead, headers: Headers = ()) -> bytes:
@@ -392,7 +410,7 @@ class ChainReader:
 
 def chain_of(header: ExportHeader) -> ChainReader:
     """Reader of a file's chain from its first record on."""
-    return ChainReader(chained=header.digest is not None, link=first_link(header.topic, header.end_offsets))
+    return ChainReader(chained=header.digest is not None, link=first_link(header))
 
 
 def check_end(header: ExportHeader, link: bytes | None) -> None:

@@ -125,6 +125,12 @@ TABLE: tuple[EventKind, ...] = (
         "The log ends before offsets that brokers have read, or is another one: this broker waits for one that knows the rest",
     ),
     EventKind(
+        "log.restatement-awaited",
+        _W,
+        ("partition", "first", "known", "why", "hint"),
+        "Records were deleted from the log: this broker joins when another one has restated them",
+    ),
+    EventKind(
         "log.restating",
         _W,
         ("partition", "first", "keys"),

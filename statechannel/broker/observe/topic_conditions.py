@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from statechannel.broker.observe.metrics import Metrics
     from statechannel.kafka.admin import Place
@@ -13,23 +13,20 @@ if TYPE_CHECKING:
     from statechannel.kafka.topic_watch import TopicFindings
     from statechannel.kafka.topics import TopicSettingDifference
 
-HEAD_LOST_HINT: Final = (
-    "Do not stop all brokers: those that run know more than the log. Set cleanup.policy of the topic to compact; "
-    "`statechannel doctor` has the commands."
-)
-
 
 class TopicConditions:
     """The topics of one member by the newest findings of its watch. They are taken in the reader's thread; read from any.
 
     Attributes:
+        is_lost: Whether what was deleted from a partition of the channel below an offset is missing: brokers restate it.
         policies: Of the topics that this member uses, by name; of others nothing is asked.
         differences: Settings that differ from them, the hard ones first.
-        first_offsets: Of partitions of the channel from whose heads records were deleted.
+        first_offsets: Of partitions of the channel from whose heads records were deleted that no broker has restated.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self.is_lost: Callable[[int, int], bool] = lambda *_: True
         self.policies: dict[str, TopicPolicy] = {}
         self.differences: tuple[TopicSettingDifference, ...] = ()
         self.first_offsets: Mapping[Place, int] = {}
@@ -39,7 +36,10 @@ class TopicConditions:
         if not findings.answered:
             return
         before, self.differences = self.differences, findings.differences
-        headless, self.first_offsets = self.first_offsets, findings.first_offsets
+        headless = self.first_offsets
+        self.first_offsets = {
+            place: offset for place, offset in findings.first_offsets.items() if self.is_lost(place[1], offset)
+        }
         log = self._metrics.log
         for name in findings.recreated:
             log.emit("topic.recreated", topic=name)
@@ -50,9 +50,10 @@ class TopicConditions:
         for topic, setting in dict.fromkeys((difference.topic, difference.setting) for difference in before):
             if (topic, setting) not in differing:
                 log.emit("topic.mended", topic=topic, setting=setting)
-        for (name, partition), offset in findings.first_offsets.items():
+        for (name, partition), offset in self.first_offsets.items():
             if headless.get((name, partition)) != offset:
-                log.emit("head-lost", topic=name, partition=partition, offset=offset, hint=HEAD_LOST_HINT)
+                hint = head_lost_hint(name, is_served=True)
+                log.emit("head-lost", topic=name, partition=partition, offset=offset, hint=hint)
         self._count()
 
     def _report(self, difference: TopicSettingDifference) -> None:
@@ -78,3 +79,21 @@ class TopicConditions:
 def head_lost_sentence(topic: str, partition: int | str, first_offset: int) -> str:
     """Why a first offset above 0 is a loss."""
     return f"{topic}-{partition} begins at offset {first_offset}: the log has lost its head, as compaction never moves its start"
+
+
+def head_lost_hint(topic: str, *, is_served: bool) -> str:
+    """What to do about it.
+
+    Args:
+        is_served: Brokers are alive that know what was deleted.
+    """
+    policy = (
+        f"Set cleanup.policy of {topic} to compact again, and find out who may change it or delete records "
+        f"(`kafka-acls.sh --list --topic {topic}`)."
+    )
+    if is_served:
+        return f"Keep the running brokers running: they restate what they know within seconds, and others join then. {policy}"
+    return (
+        f"{policy} Then restore the channel from an export (`statechannel import`); or, to give up what was deleted, start one "
+        "broker with `statechannel broker run --accept-lost-head`."
+    )

@@ -142,7 +142,15 @@ def _none_rejected(result: AuditResult, compacted: str) -> str:
 
 def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = "") -> Iterator[tuple[str, object]]:
     yield "read", "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
-    if answer.get("tentative"):
+    lost = ", ".join(
+        f"partition {number} begins at offset {first}" for number, first in answer.get("heads_lost", {}).items()
+    )
+    if lost:
+        yield (
+            "tentative",
+            f"yes: records were deleted from the head of the log ({lost}), and no broker has restated them",
+        )
+    elif answer.get("tentative"):
         yield "tentative", "yes: compaction may hide accepted records (see `--read`)"
     for partition, stop in answer.get("stopped", {}).items():
         yield f"stopped in partition {partition}", f"format {stop['format']} at offset {stop['offset']}"

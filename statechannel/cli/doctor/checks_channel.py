@@ -524,28 +524,6 @@ def spread(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
-def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Whether the log is complete."""
-    status = facts.status
-    if status.get("tentative"):
-        yield DoctorFinding(
-            Severity.WARNING,
-            "the log was compacted, and no heartbeat vouches for the remaining records",
-            "Owners are tentative; a broker that starts alone accepts them as the truth (cold start).",
-            "Start a broker, or find out why the running ones write no clean heartbeat (keys awaiting repair, no leader).",
-        )
-        return
-    if any(first_offset > 0 for first_offset in facts.first_offsets.values()):
-        yield DoctorFinding(Severity.INFO, "the log has lost its head", checked=False)
-        return
-    many, assigned, waiting = (status.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
-    moving = many - assigned - waiting
-    on_their_way = f", {moving} in flight" if moving > 0 else ""
-    yield DoctorFinding(
-        Severity.OK, f"the log is complete: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}"
-    )
-
-
 def _alive(facts: DoctorFacts) -> Mapping[str, Member]:
     return {} if facts.registry is None else facts.registry.members.alive
 
@@ -591,5 +569,4 @@ CHECKS = (
     DoctorCheck("canary", "brokers answer as the log says", canary, needs=("kafka", "registry", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
-    DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
 )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from statechannel.broker.observe.topic_conditions import head_lost_sentence
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, EmbeddedFacts, Severity, WantedTopic
+from statechannel.cli.doctor.checks_log import channel_of
 from statechannel.cli.kit.output import duration
-from statechannel.cli.kit.topic_state import partition_counts
 from statechannel.cli.status.health import refused_sentence, throttled_sentence
 from statechannel.embedded import BrokerState
 from statechannel.engine.kafka_limits import RefusalReason
@@ -265,7 +264,7 @@ def patience(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "A dead leader is lost before the election is free, so its bundles wait for the session's end.",
             "Lower kafka.session_timeout_ms to membership.expiry_s or below (Kafka's own floor is 6 s by default).",
         )
-    info = _channel_of(facts)
+    info = channel_of(facts)
     lag = None if info is None else info.settings.get("min.compaction.lag.ms")
     if info is not None and lag is not None and settings.kafka.delivery_timeout_ms * FAR_BELOW > int(lag):
         yield DoctorFinding(
@@ -372,69 +371,6 @@ def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> Docto
         + (" Brokers refuse to start with it." if difference.hard and not wanted.optional else ""),
         difference.command,
     )
-
-
-def head_is_restated(facts: DoctorFacts, partition: int, first_offset: int) -> bool:  # noqa: ARG001 - by marks of the log
-    """Whether the log says, after a loss of its head, that brokers have restated what was lost, or that it was accepted.
-
-    Args:
-        first_offset: First offset of the partition now; records before it were deleted.
-    """
-    return False
-
-
-def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Whether the channel's log still has its first records."""
-    channel = _channel_of(facts)
-    is_served = facts.registry is not None and bool(facts.registry.members.alive)
-    for partition, first_offset in sorted(facts.first_offsets.items()):
-        if channel is None or first_offset <= 0:
-            continue
-        if head_is_restated(facts, partition, first_offset):
-            yield DoctorFinding(
-                Severity.INFO,
-                f"{channel.name}-{partition} begins at offset {first_offset}; what was deleted was restated or given up since",
-            )
-            continue
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            head_lost_sentence(channel.name, partition, first_offset),
-            "Running brokers know more than the log; one that starts does not know the bundles and namespaces that were deleted, "
-            "and may serve beside their owners."
-            if is_served
-            else "No broker is alive that knows what was deleted. A broker that starts takes the rest for the whole.",
-            "Do not stop all brokers, and start none: those that run restate what they know. Check that cleanup.policy of "
-            f"{channel.name} is compact, and who may change it or delete records (`kafka-acls.sh --list --topic {channel.name}`)."
-            if is_served
-            else "Restore the channel from an export, before a broker starts.",
-        )
-
-
-def partitions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Whether all brokers read the same number of partitions, and whether Kafka has more."""
-    channel = _channel_of(facts)
-    if channel is None or facts.registry is None:
-        return
-    counts = partition_counts(facts.registry.members.alive)
-    if len(counts) > 1:
-        words = "; ".join(f"{number}: {', '.join(brokers)}" for number, brokers in sorted(counts.items()))
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            f"brokers read different numbers of partitions of {channel.name} ({words})",
-            "They look for a bundle in different partitions: two of them may serve it.",
-            "Stop those that read more: the number of a channel is that with which it began.",
-        )
-    elif channel.partitions > len(facts.first_offsets):
-        yield DoctorFinding(
-            Severity.INFO,
-            f"{channel.name} has {channel.partitions} partitions, of which the channel uses {len(facts.first_offsets)}: the "
-            "others are unused",
-        )
-
-
-def _channel_of(facts: DoctorFacts) -> TopicInfo | None:
-    name = next((topic.name for topic in facts.wanted if topic.policy.role == Topic.CHANNEL), None)
-    return None if name is None else facts.topics.get(name)
 
 
 _REFUSED_TODO: Mapping[str, str] = {
@@ -563,10 +499,6 @@ CHECKS = (
     ),
     DoctorCheck("patience", "time-outs match each other and the topic's lag", patience, needs=("kafka", "topics")),
     DoctorCheck("topics", "the topics' settings", topic_settings, needs=("kafka", "topics")),
-    DoctorCheck("head", "the log has its first records", head, needs=("kafka", "topics", "head")),
-    DoctorCheck(
-        "partitions", "all brokers read the same partitions", partitions, needs=("kafka", "topics", "head", "registry")
-    ),
     DoctorCheck("election-group", "only brokers are in the election's group", election_group, needs=("kafka", "group")),
     DoctorCheck(
         "limits",

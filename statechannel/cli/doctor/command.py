@@ -18,7 +18,7 @@ from rich.text import Text
 
 from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.doctor import checks_channel, checks_kafka
+from statechannel.cli.doctor import checks_channel, checks_kafka, checks_log
 from statechannel.cli.doctor.checks import (
     ClockFacts,
     DoctorCheck,
@@ -58,7 +58,7 @@ from statechannel.settings import Settings, SettingsError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-CHECKS: tuple[DoctorCheck, ...] = (*checks_kafka.CHECKS, *checks_channel.CHECKS)
+CHECKS: tuple[DoctorCheck, ...] = (*checks_kafka.CHECKS, *checks_log.CHECKS, *checks_channel.CHECKS)
 """Our checks, in the order of the output; those of plug-ins follow."""
 
 _TIMEOUT_S = 5.0

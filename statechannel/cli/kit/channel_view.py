@@ -43,7 +43,15 @@ def read_file(path: Path, observers: Sequence[Observe] = ()) -> LogViews:
 
 
 def _remarked(views: LogViews) -> LogViews:
-    if views.tentative:
+    lost = [
+        f"partition {part.view.partition} begins at offset {part.head_lost}" for part in views.parts if part.head_lost
+    ]
+    if lost:
+        say(
+            f"tentative: records were deleted from the head of the log ({', '.join(lost)}), and no broker has restated them yet "
+            "(`statechannel doctor`)"
+        )
+    elif views.tentative:
         say(
             "tentative: the log was cleaned and no heartbeat vouches for what is left; "
             "start a broker, or ask again when one runs"

@@ -277,7 +277,11 @@ def export_live(
         if bounds is not None:
             spans = bounds.spans(spans)
         header = ExportHeader(
-            info.name, {number: span.end for number, span in enumerate(spans)}, now_ms(), beside=beside
+            info.name,
+            {number: span.end for number, span in enumerate(spans)},
+            now_ms(),
+            beside=beside,
+            first_offsets={number: span.low for number, span in enumerate(spans) if span.low > 0},
         )
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))

@@ -9,6 +9,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import describe_topic
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
+from statechannel.http_api.documents import partitions_of
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.topic_policy import TopicPolicy
 from statechannel.kafka.topics import TopicAdmin, differences_of, missing_topic
@@ -31,10 +32,20 @@ def partition_counts(alive: Mapping[str, Member]) -> dict[int, list[str]]:
     """The brokers by the number of partitions of the channel that they read."""
     counts: dict[int, list[str]] = {}
     for broker, member in sorted(alive.items()):
-        applied = member.info.get("applied")
-        if isinstance(applied, dict) and applied:
-            counts.setdefault(len(applied), []).append(broker)
+        number = partitions_of(member)
+        if number is not None:
+            counts.setdefault(number, []).append(broker)
     return counts
+
+
+def is_restated(fields: Mapping[str, Any], partition: int, first_offset: int) -> bool:
+    """Whether the log says that what was deleted below an offset was restated, or given up.
+
+    Args:
+        fields: Of `status`, as far as the log was read.
+    """
+    rows = (row for row in fields.get("partitions", ()) if row["partition"] == partition)
+    return any((row["restated_below"] or 0) >= first_offset for row in rows)
 
 
 def topic_state(

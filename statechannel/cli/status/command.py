@@ -382,6 +382,8 @@ def _audited(part: FollowedPartition) -> PartitionAudit:
         replica.view,
         stop=FormatStop(replica.position, replica.newer_format) if stopped else None,
         tentative=not stopped and not replica.caught_up,
+        head=None if replica.marks.head is None else replica.marks.head[1],
+        head_lost=replica.first_offset if replica.is_headless else 0,
     )
 
 

@@ -101,6 +101,7 @@ def figures(
                 "newest_record_ago_ms": max(0, at_ms - newest_ms) if newest_ms else None,
                 "debts": len(part.view.ledger.open),
                 "in_flight": len(part.view.in_flight),
+                "restated_below": None if part.head is None else part.head.first,
             }
             for part, newest_ms in zip(views.parts, views.newest_ms, strict=True)
         ],

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 from statechannel.broker.observe.topic_conditions import head_lost_sentence
 from statechannel.cli.kit.output import duration, moment
+from statechannel.cli.kit.topic_state import is_restated
 from statechannel.engine.effects import Hook
 from statechannel.engine.kafka_limits import QUOTAS
+from statechannel.engine.replica_differences import DifferingReplica, replica_differences
 from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
@@ -48,6 +50,7 @@ class HealthReason(StrEnum):
     NEWER_FORMAT = "newer-format"
     HEAD_LOST = "head-lost"
     PARTITIONS_DIFFER = "partitions-differ"
+    REPLICAS_DIFFER = "replicas-differ"
     TOPIC_UNFIT = "topic-unfit"
     NO_BROKER = "no-broker"
     BUNDLES_DECLINED = "bundles-declined"
@@ -130,6 +133,10 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
             f"partition {partition} needs format {stop['format']} from offset {stop['offset']} on; use a newer version",
         )
     yield from _of_topics(fields)
+    for difference in differing_replicas(fields):
+        yield HealthProblem(
+            HealthReason.REPLICAS_DIFFER, f"{difference.sentence} (`statechannel doctor` says what to do)"
+        )
     alive = [row for row in fields["brokers"] if row["state"] not in ("lost", "left")]
     if not alive:
         yield HealthProblem(HealthReason.NO_BROKER, "no broker is alive")
@@ -162,11 +169,12 @@ def _of_topics(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
         yield HealthProblem(
             HealthReason.PARTITIONS_DIFFER, f"brokers read different numbers of the channel's partitions ({words})"
         )
+    is_served = any(row["state"] not in ("lost", "left") for row in fields["brokers"])
     for partition, offset in topics["heads_lost"].items():
-        yield HealthProblem(
-            HealthReason.HEAD_LOST,
-            f"{head_lost_sentence(fields['channel'], partition, offset)}; do not stop all brokers (`statechannel doctor`)",
-        )
+        if not is_restated(fields, int(partition), offset):
+            todo = "keep the running brokers running" if is_served else "no broker is alive that knows it"
+            sentence = head_lost_sentence(fields["channel"], partition, offset)
+            yield HealthProblem(HealthReason.HEAD_LOST, f"{sentence}; {todo} (`statechannel doctor`)")
     for row in topics["differences"]:
         if row["hard"]:
             yield HealthProblem(
@@ -298,6 +306,12 @@ def _unowned_sentence(unowned: Mapping[str, Any]) -> str:
         f"{many} served, no unload was requested, and no broker owns {'it' if unowned['bundles'] == 1 else 'them'}{since}; "
         "`statechannel bundles --unowned` lists them, and a lookup of each assigns it"
     )
+
+
+def differing_replicas(fields: Mapping[str, Any]) -> list[DifferingReplica]:
+    """Brokers that hold other accepted states, by what those that are alive report."""
+    rows = [row for row in fields.get("brokers", ()) if row["state"] not in ("lost", "left")]
+    return replica_differences({row["broker"]: row.get("differs", ()) for row in rows})
 
 
 def blocked_sentence(row: Mapping[str, Any]) -> str:

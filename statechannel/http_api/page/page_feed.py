@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -18,7 +18,6 @@ from statechannel.engine.membership import LostMember, Member
 from statechannel.errors import StateChannelError
 from statechannel.http_api.documents import broker_rows, leader_of
 from statechannel.http_api.page.bundle_table import BundleStart, Holding, holding_of
-from statechannel.http_api.page.page_digests import ReplicaDigestsRound, copy_of, word_of
 from statechannel.http_api.page.page_view import PageLimits, PageView
 from statechannel.http_api.page.problems_seen import ClusterLook
 from statechannel.http_api.problems import ProblemError
@@ -27,7 +26,6 @@ from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS
 
 if TYPE_CHECKING:
-    from statechannel.audit.verify import ReplicaWord
     from statechannel.broker.changes import Change
     from statechannel.engine.engine import Engine
     from statechannel.http_api.cluster import RouterCluster
@@ -61,10 +59,6 @@ class PageSource(Protocol):
 
     def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Batch, None]:
         """Changes between two positions, read from Kafka."""
-        ...
-
-    async def digest(self) -> ReplicaWord:
-        """Of this process's own replica."""
         ...
 
 
@@ -111,6 +105,7 @@ class RouterSource:
             repair_resumes_at_ms=resumes_ms if type(resumes_ms) is int else None,
             differences=self._cluster.topics.differences,
             heads_lost=self._cluster.topics.first_offsets,
+            differs=engine.findings.fields() or (),
             rejected={verdict.value: engine.counts[verdict] for verdict in REJECTIONS if engine.counts[verdict]},
         )
 
@@ -130,9 +125,6 @@ class RouterSource:
     def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Batch, None]:
         """See `PageSource.past`."""
         return self._cluster.past(since, ends)
-
-    async def digest(self) -> ReplicaWord:
-        return await asyncio.to_thread(word_of, await self._cluster.run(copy_of))
 
 
 def _bundles_of(partition: int, engine: Engine, _: float) -> tuple[list[BundleStart], int]:
@@ -191,9 +183,8 @@ class PageFeed:
         self._turn = asyncio.Event()
         self._opened = asyncio.Event()  # a page that is opened does not wait for the next look
         self._tasks: list[asyncio.Task[None]] = []
-        self._read_due_s: dict[str, float] = {}
-        self._reading: dict[str, asyncio.Task[None]] = {}
-        self._digests: ReplicaDigestsRound | None = None
+        self._read_due_s = 0.0
+        self._reading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -201,7 +192,7 @@ class PageFeed:
 
     async def close(self) -> None:
         """End the feed and, by that, the streams."""
-        for task in (*self._tasks, *self._reading.values()):
+        for task in (*self._tasks, *([] if self._reading is None else [self._reading])):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
@@ -349,31 +340,11 @@ class PageFeed:
     # --- what is read from topics ---------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Begin what is due, one of a kind at a time."""
-        settings = self._settings
-        if self.topics:
-            self._begin_reading("topics", settings.page_topics_s, self._topics_read)
-        if settings.page_digests_s:
-            self._begin_reading("digests", settings.page_digests_s, self._digests_read)
-
-    def _begin_reading(self, kind: str, each_s: float, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        now_s, task = time.monotonic(), self._reading.get(kind)
-        if now_s >= self._read_due_s.get(kind, 0.0) and (task is None or task.done()):
-            self._read_due_s[kind] = now_s + each_s
-            self._reading[kind] = asyncio.get_running_loop().create_task(read(), name=f"http-page-{kind}")
-
-    async def _digests_read(self) -> None:
-        try:
-            if self._digests is None:
-                self._digests = ReplicaDigestsRound(
-                    self.source.broker, self.source.digest, self._settings.answer_timeout_s
-                )
-            await self._digests.run((await self.source.look()).brokers)
-            self.view.replicas = self._digests.comparison.result()
-        except StateChannelError as error:
-            _log.warning("http-page-digests-not-compared", why=str(error))
-        except Exception:
-            _log.exception("http-page-digests-failed")
+        """Begin to read them if that is due, one reading at a time."""
+        now_s, task = time.monotonic(), self._reading
+        if self.topics and now_s >= self._read_due_s and (task is None or task.done()):
+            self._read_due_s = now_s + self._settings.page_topics_s
+            self._reading = asyncio.get_running_loop().create_task(self._topics_read(), name="http-page-topics")
 
     async def _topics_read(self) -> None:
         for name, read in self.topics.items():

@@ -8,14 +8,15 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
+from statechannel.engine.replica_differences import DifferingReplica, replica_differences
 from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
 from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, BundleMovesSeen
 from statechannel.http_api.page.page_events import PageEvents
 from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
 from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
-from statechannel.http_api.page.replicas_compared import ReplicasCompared, ReplicaSeen, ReplicaStanding
 from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import IN_FLIGHT, State, is_left_by_shutdown
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _OLDEST_MAX: Final = 1_000
 PROBLEMS_MAX: Final = 40
+THIS_CONSOLE: Final = "this console"
 NAMES_EACH_MS: Final = 60_000
 NAMES_GONE_MAX: Final = 1_000
 """Names of namespaces that are gone, of which more are not kept until NAMES_EACH_MS have passed."""
@@ -67,7 +69,6 @@ class PageView:
         changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
         cordons: Rows of `/v1/cordons` by broker, as they were read last.
-        replicas: Whether the replicas of all brokers agree; None: they were not compared yet.
     """
 
     def __init__(self, limits: PageLimits) -> None:
@@ -84,7 +85,6 @@ class PageView:
         self._names_forgotten_ms = 0
         self.drains: frozenset[str] = frozenset()
         self.cordons: Mapping[str, Mapping[str, Any]] = {}
-        self.replicas: ReplicasCompared | None = None
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -178,17 +178,18 @@ class PageView:
             return {}
         owned = {name: count for name, count in self._owned.items() if name is not None and count}
         between = self._between_rows(look)
+        differing = _differing(look)
         return {
             "head": self._head(look, owned),
             "brokers": self._brokers(look, owned),
             "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
             "problems": [
                 problem.fields()
-                for problem in problems_of(
-                    look, owned, between, self._flaps(), self._junk(), self._differing(), self.cordons
-                )[:PROBLEMS_MAX]
+                for problem in problems_of(look, owned, between, self._flaps(), self._junk(), differing, self.cordons)[
+                    :PROBLEMS_MAX
+                ]
             ],
-            "replicas": None if self.replicas is None else self.replicas.document(),
+            "replicas": _replicas(look, differing),
             "events": self.events.rows(),
             "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
         }
@@ -300,10 +301,6 @@ class PageView:
                 flapping.append(FlapSeen(self.journal.table.name_of(key, held[0]), *times))
         return flapping
 
-    def _differing(self) -> list[ReplicaSeen]:
-        rows = () if self.replicas is None else self.replicas.rows
-        return [row for row in rows if row.state is ReplicaStanding.DIFFERS]
-
     def _junk(self) -> JunkRate | None:
         if len(self._rejected) < 2:  # noqa: PLR2004
             return None
@@ -312,6 +309,23 @@ class PageView:
         more = {verdict: count for verdict, count in sorted(more.items(), key=lambda item: -item[1]) if count > 0}
         records = sum(more.values())
         return JunkRate(records, max(1.0, (last_ms - first_ms) / 1_000), more) if records >= JUNK_RECORDS else None
+
+
+def _differing(look: ClusterLook) -> list[DifferingReplica]:
+    reports: dict[str, Sequence[Mapping[str, Any]]] = {
+        row["broker"]: row["differs"] for row in look.brokers if row["state"] not in ("lost", "left")
+    }
+    return replica_differences(reports if look.broker else reports | {THIS_CONSOLE: look.differs})
+
+
+def _replicas(look: ClusterLook, differing: Sequence[DifferingReplica]) -> dict[str, Any]:
+    """By the heartbeats of all brokers that are alive."""
+    alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
+    return {
+        "all": len(alive),
+        "caught_up": sum(row["phase"] == Phase.CAUGHT_UP for row in alive),
+        "differing": [{"brokers": item.doubtful, "message": item.sentence} for item in differing],
+    }
 
 
 def _is_between(holding: Holding, flow: str | None) -> bool:

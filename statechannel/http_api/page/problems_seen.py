@@ -8,13 +8,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from statechannel.broker.observe.topic_conditions import HEAD_LOST_HINT, head_lost_sentence
+from statechannel.broker.observe.topic_conditions import head_lost_hint, head_lost_sentence
+from statechannel.engine.replica_differences import REPLICA_DIFFERS_HINT, DifferingReplica
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
 
 if TYPE_CHECKING:
     from statechannel.http_api.documents import BrokerRow
-    from statechannel.http_api.page.replicas_compared import ReplicaSeen
     from statechannel.kafka.admin import Place
     from statechannel.kafka.topics import TopicSettingDifference
 
@@ -33,6 +33,7 @@ class ProblemKind(StrEnum):
 
     KAFKA_AWAY = "kafka-away"
     HEAD_LOST = "head-lost"
+    PARTITIONS_DIFFER = "partitions-differ"
     TOPIC_UNFIT = "topic-unfit"
     REPAIR_PAUSED = "repair-paused"
     REPLICA_DIFFERS = "replica-differs"
@@ -55,6 +56,7 @@ SEVERE: Final = frozenset(
     {
         ProblemKind.KAFKA_AWAY,
         ProblemKind.HEAD_LOST,
+        ProblemKind.PARTITIONS_DIFFER,
         ProblemKind.TOPIC_UNFIT,
         ProblemKind.REPAIR_PAUSED,
         ProblemKind.REPLICA_DIFFERS,
@@ -119,6 +121,7 @@ class ClusterLook(NamedTuple):
         rejected: Number of rejected records of each verdict since the process began.
         differences: Of the topics that this process reads from what they must be, the hard ones first.
         heads_lost: First offset of each partition of the channel from whose head records were deleted.
+        differs: With whom the replica of this process differs, as heartbeats have it.
     """
 
     at_ms: int
@@ -135,6 +138,7 @@ class ClusterLook(NamedTuple):
     rejected: Mapping[str, int]
     differences: Sequence[TopicSettingDifference] = ()
     heads_lost: Mapping[Place, int] = MappingProxyType({})
+    differs: Sequence[Mapping[str, Any]] = ()
 
 
 def problems_of(
@@ -143,7 +147,7 @@ def problems_of(
     between: Sequence[Mapping[str, Any]],
     flaps: Sequence[FlapSeen],
     junk: JunkRate | None,
-    differing: Sequence[ReplicaSeen] = (),
+    differing: Sequence[DifferingReplica] = (),
     cordons: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> list[ProblemSeen]:
     """All of them.
@@ -153,7 +157,7 @@ def problems_of(
         between: Rows of what is between two owners, the oldest first.
         flaps: Bundles that change their owner again and again, the worst first.
         junk: None while there is none worth naming.
-        differing: Replicas whose accepted states differ from those of the others.
+        differing: Brokers whose accepted states differ from those of others.
         cordons: Rows of `/v1/cordons` by broker.
     """
     seen = [
@@ -164,7 +168,7 @@ def problems_of(
         *_of_bundles(look, between, flaps),
         *_of_junk(junk),
         *_of_versions(look),
-        *_of_replicas(differing),
+        *_of_replicas(look, differing),
     ]
     order = list(ProblemKind)
     return sorted(seen, key=lambda problem: order.index(problem.kind))
@@ -198,7 +202,8 @@ def _of_cluster(look: ClusterLook) -> Iterator[ProblemSeen]:
 
 def _of_topics(look: ClusterLook) -> Iterator[ProblemSeen]:
     for place, offset in look.heads_lost.items():
-        yield ProblemSeen(ProblemKind.HEAD_LOST, None, head_lost_sentence(*place, offset), HEAD_LOST_HINT)
+        hint = head_lost_hint(place[0], is_served=any(row["state"] not in ("lost", "left") for row in look.brokers))
+        yield ProblemSeen(ProblemKind.HEAD_LOST, None, head_lost_sentence(*place, offset), hint)
     for difference in look.differences:
         yield ProblemSeen(
             ProblemKind.TOPIC_UNFIT if difference.hard else ProblemKind.TOPIC_DIFFERS, None,
@@ -328,11 +333,18 @@ def _of_versions(look: ClusterLook) -> Iterator[ProblemSeen]:
         )  # fmt: skip
 
 
-def _of_replicas(differing: Sequence[ReplicaSeen]) -> Iterator[ProblemSeen]:
-    for row in differing:
-        keys = f" ({row.keys:,} keys, the others {row.keys_of_others:,})" if row.keys and row.keys_of_others else ""
+def _of_replicas(look: ClusterLook, differing: Sequence[DifferingReplica]) -> Iterator[ProblemSeen]:
+    for difference in differing:
+        message = f"{difference.sentence}: one of them may serve, or refuse, what it should not"
+        yield ProblemSeen(ProblemKind.REPLICA_DIFFERS, difference.broker, message, REPLICA_DIFFERS_HINT)
+    counts = Counter(row["partitions"] for row in look.brokers if row["partitions"] is not None)
+    if len(counts) > 1:
+        listed = ", ".join(f"{number} ({_brokers(many)})" for number, many in sorted(counts.items()))
         yield ProblemSeen(
-            ProblemKind.REPLICA_DIFFERS, row.broker, f"{row.message()}{keys}: it may serve, or refuse, what it should not",
-            f"`statechannel audit --verify --replica URL`, with the endpoint of {row.broker}, names the first key that differs "
-            "from the log. Drain the broker, keep its files, and start it again.",
+            ProblemKind.PARTITIONS_DIFFER, None, f"brokers distribute keys over different numbers of partitions: {listed}",
+            "Two of them may serve one bundle. `statechannel doctor` names them: stop those that read more.",
         )  # fmt: skip
+
+
+def _brokers(number: int) -> str:
+    return "1 broker" if number == 1 else f"{number:,} brokers"

@@ -280,6 +280,43 @@ def test_a_lost_head_and_unfit_topics_are_problems_and_severe():
     assert view.sections()["problems"] == []
 
 
+def test_the_page_says_who_differs_as_heartbeats_do():
+    def differs(offset, keys=5, their_keys=6):
+        return [
+            {"partition": 0, "broker": "b1", "offset": offset, "equal_at": 4, "keys": keys, "their_keys": their_keys}
+        ]
+
+    def seen(*members, **look):
+        view = begun(Holding(State.ASSIGNED, "b2"))
+        view.look(look_of(list(members), at_ms=10_000)._replace(**look))
+        sections = view.sections()
+        problems = [problem for problem in sections["problems"] if problem["kind"] == "replica-differs"]
+        assert all(problem["severe"] for problem in problems)
+        return sections["replicas"], [problem["subject"] for problem in problems]
+
+    b1, joins = broker_row("b1", phase="caught-up"), broker_row("b4", phase="joining")
+    b2, b3 = (broker_row(name, phase="caught-up", differs=differs(9)) for name in ("b2", "b3"))
+    agree = broker_row("b3", phase="caught-up")
+    tile, problems = seen(b1, joins, agree)
+    assert (tile, problems) == ({"all": 3, "caught_up": 2, "differing": []}, [])
+    tile, problems = seen(b1, b2, b3, joins)
+    assert (tile["differing"][0]["brokers"], problems) == (("b1",), ["b1"]), "the odd one is named"
+    tile, problems = seen(b1, b2, agree)
+    assert (tile["differing"][0]["brokers"], problems) == (("b1", "b2"), ["b1"]), "of two either may be right"
+    assert "at offset 9 (6 and 5 keys), equal through offset 4" in tile["differing"][0]["message"]
+    _, problems = seen({**b1, "state": "lost"}, b2)
+    assert problems == [], "nobody differs from one that is gone"
+    tile, _ = seen(b1, agree, broker="", differs=differs(7))
+    assert tile["differing"][0]["brokers"] == ("b1", "this console")
+
+
+def test_members_that_count_otherwise_are_a_problem():
+    view = begun(Holding(State.ASSIGNED, "b2"))
+    view.look(look_of([broker_row("b1", partitions=1), broker_row("b2", partitions=3)], at_ms=10_000))
+    (problem,) = view.sections()["problems"]
+    assert (problem["kind"], problem["severe"]) == ("partitions-differ", True)
+
+
 @pytest.mark.parametrize(
     ("drain_state", "row", "said"),
     [

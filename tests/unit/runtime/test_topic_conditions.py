@@ -88,6 +88,14 @@ def test_a_lost_head_is_said_and_again_when_more_is_deleted(told: Told) -> None:
     assert told.gauge("heads_lost") == 1
 
 
+def test_a_head_that_was_restated_is_lost_no_longer(told: Told) -> None:
+    told.news(seen(first_offsets={("c", 0): 7}))
+    told.conditions.is_lost = lambda _, first_offset: first_offset > 7
+    assert told.news(seen(first_offsets={("c", 0): 7})) == []
+    assert (told.gauge("heads_lost"), told.conditions.sentences()) == (0, [])
+    assert told.news(seen(first_offsets={("c", 0): 9})) == [("head-lost", "critical", 9)]
+
+
 def test_a_side_topic_that_was_made_anew_is_said(told: Told) -> None:
     assert told.news(seen(recreated=("c-side",))) == [("topic.recreated", "warning", "c-side")]
 

@@ -3,7 +3,7 @@ import { act, mayAct, mayForce, pastBundle, showBundle } from "./bundle.js";
 import { Cursor } from "./cursor.js";
 import { ask, follow } from "./feed.js";
 import { Heat } from "./heat.js";
-import { Sections, drawHead, drawLight, drawProblems } from "./sections.js";
+import { Sections, differingIn, drawHead, drawLight, drawProblems } from "./sections.js";
 import { byId, clean, now, setColours, silence } from "./parts.js";
 
 const shown = {};
@@ -49,7 +49,7 @@ function drawPresent() {
   if (dirty.has("problems")) drawProblems(shown.problems, show);
   if (["brokers", "decisions", "loads", "cordons", "colours", "replicas"].some((name) => dirty.has(name))) {
     sections.cordons = Object.fromEntries((shown.cordons?.cordons ?? []).map((row) => [row.broker, row]));
-    sections.replicas = Object.fromEntries((shown.replicas?.rows ?? []).map((row) => [row.broker, row.state]));
+    sections.differing = differingIn(shown.replicas);
     sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
   }
   if (shown.between) sections.drawBetween(shown.between);
@@ -76,7 +76,7 @@ async function showPast(at) {
   past = at;
   sections.begin(at.at_ms);
   sections.loads = null;
-  sections.replicas = {};
+  sections.differing = [];
   sections.cordons = {};
   drawHead({ ...at.head, broker: shown.head?.broker, place: at.place }, null, at);
   drawProblems([], show);

@@ -35,15 +35,17 @@ export function drawHead(head, replicas, past = null) {
   drawLight(head, lag, past);
 }
 
-// Whether the digests of all replicas agree: those that are at another offset are not said to differ.
+// By the heartbeats of all brokers: who is caught up, and who holds other accepted states.
 function replicaTile(replicas, past) {
-  if (past) return ["unknown", ""];
-  if (!replicas) return ["not compared yet", ""];
-  const of = (state) => replicas.rows.filter((row) => row.state === state).map((row) => row.broker);
-  const differ = of("differs"), title = clean([`compared ${clock(replicas.at_ms)} UTC`, ...replicas.rows.map((row) => row.message)].join("; ").slice(0, 1500));
+  if (past || !replicas) return ["unknown", ""];
+  const differ = differingIn(replicas), title = clean(replicas.differing.map((row) => row.message).join("; ").slice(0, 1500));
   if (differ.length) return [`${differ.slice(0, 3).join(", ")}${differ.length > 3 ? ` and ${differ.length - 3} more` : ""} ${differ.length > 1 ? "differ" : "differs"}`, "bad", title];
-  const text = `${replicas.agree} of ${replicas.all} agree`;
-  return [text, replicas.agree === replicas.all ? "good" : "", title];
+  const isWhole = replicas.caught_up === replicas.all;
+  return [`${replicas.caught_up} of ${replicas.all} caught up, none differs`, isWhole ? "good" : ""];
+}
+
+export function differingIn(replicas) {
+  return [...new Set((replicas?.differing ?? []).flatMap((row) => row.brokers))];
 }
 
 export function drawLight(head, lag, past = null) {
@@ -117,7 +119,7 @@ export class Sections {
       { name: "by", text: (row) => row.leader ?? "" },
     ], "No decision in the last hour.");
     this.atMs = null;
-    this.replicas = {};
+    this.differing = [];
     this.cordons = {};
     this.most = 1;
     this.meanOf = 0;
@@ -138,8 +140,7 @@ export class Sections {
     if (row.phase === "joining") words.push("joining");
     if (row.mode && row.mode !== "normal") words.push(`mode ${row.mode}`);
     if (row.state === "alive" && !row.accepting) words.push("takes no bundles");
-    if (this.replicas[row.broker] === "differs") words.push("replica differs");
-    if (this.replicas[row.broker] === "not-at-this-offset") words.push("replica not at this offset yet");
+    if (this.differing.includes(row.broker)) words.push("replica differs");
     if (row.lag_records) words.push(`${count(row.lag_records)} records behind`);
     return words.join(", ");
   }
