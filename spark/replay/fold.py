@@ -330,6 +330,8 @@ def findings_of_all(
             for item in settled.cold_starts or ()
         ]
         findings.tentative |= settled.tentative
+        if settled.head_lost:
+            findings.heads_lost[number] = settled.head_lost
         if settled.stop is not None:
             findings.stops[number] = settled.stop
     for partition, body in bodies:

@@ -183,6 +183,7 @@ def export_log(session: SparkSession, path: Path) -> Iterator[ReplayLog]:
             header.end_offsets,
             lambda: header.exported_at_ms,
             lambda notes: check_notes(path, header, notes),
+            first_offsets=header.first_offsets,
         )
 
 
@@ -279,10 +280,11 @@ def topic_log(
     kafka = _FETCHING | kafka_options(client, properties)
     channel = ChannelTopic(client, topic, kafka, timeout_s=timeout_s)
     partitions = channel.log.partitions
-    ends, starts = {}, {}
+    ends, starts, firsts = {}, {}, {}
     for number, bounds in sorted(channel.bounds(range(partitions)).items()):
         end, first = until(number), start(number)
         ends[number] = bounds.high if end is None else min(end, bounds.high)
+        firsts[number] = bounds.low
         starts[number] = min(ends[number], bounds.low if first is None else max(first, bounds.low))
     length = sum(ends.values()) - sum(starts.values())
     cores = session.sparkContext.defaultParallelism
@@ -302,6 +304,7 @@ def topic_log(
         wall_ms,
         direct=None if properties else lambda: DirectLog(reader.read, reader.sizes),
         likely_gapped=gapped,
+        first_offsets={number: first for number, first in firsts.items() if first > 0},
     )
 
 

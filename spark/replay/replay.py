@@ -45,7 +45,7 @@ from spark.replay.fold import (
     rejected_of,
     work_of,
 )
-from spark.replay.survey import PartitionSurvey, cleaned_partitions, known_points, named, survey
+from spark.replay.survey import PartitionSurvey, cleaned_partitions, head_marks, known_points, named, survey
 from statechannel.audit.engine import AuditResult, ReadMode, Wants
 from statechannel.audit.history import history_order
 from statechannel.audit.moments import AsOf, Cut
@@ -53,7 +53,7 @@ from statechannel.audit.observers import gap_order
 from statechannel.errors import ExitCode
 from statechannel.protocol.digest import digest_of
 from statechannel.replay.auditor import GapsError, completeness, reading_of, summary
-from statechannel.replay.survey import CompleteFrom, FormatStop, ReadFacts, story_facts
+from statechannel.replay.survey import CompleteFrom, FormatStop, ReadFacts, story_facts, with_head
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -73,6 +73,7 @@ class ReplayLog:
         likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
         why_gapped: Why a partition has gaps, for people; empty where only that is known.
         stored: The rows of an archive with what it says of them.
+        first_offsets: First offset of each partition from whose head records were deleted.
     """
 
     name: str
@@ -84,6 +85,7 @@ class ReplayLog:
     likely_gapped: bool = False
     why_gapped: Callable[[int], str] = lambda _: ""
     stored: DataFrame | None = None
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +276,15 @@ class Replay:
             number: part.facts(oldest_kept_ms=oldest_kept_ms) if number in gapped else part.strict
             for number, part in seen.items()
         }
+        facts |= self._with_heads({number: facts[number] for number in gapped if self._log.first_offsets.get(number)})
         self._known = self._known_of(gapped, facts, oldest_kept_ms)
         return facts
+
+    def _with_heads(self, facts: Mapping[int, ReadFacts]) -> dict[int, ReadFacts]:
+        """Facts of partitions from whose heads records were deleted."""
+        heads = head_marks(self._inside(), facts) if facts else {}
+        first = self._log.first_offsets
+        return {number: with_head(each, heads.get(number), first[number]) for number, each in facts.items()}
 
     def _known_of(
         self, gapped: Sequence[int], facts: Mapping[int, ReadFacts], oldest_kept_ms: int

@@ -82,18 +82,18 @@ def replica_differences(reports: Mapping[str, Sequence[Mapping[str, Any]]]) -> l
                 continue
             of_partition = pairs.setdefault(row["partition"], {})
             seen = _Seen(row["offset"], row["equal_at"], {broker: row["keys"], other: row["their_keys"]})
-            of_partition[pair] = max(of_partition.get(pair, seen), seen, key=lambda one: one.offset)
-    found = []
+            of_partition[pair] = max(of_partition.get(pair, seen), seen, key=lambda seen: seen.offset)
+    differences = []
     for partition, open_pairs in sorted(pairs.items()):
         while open_pairs:
             names = sorted({name for pair in open_pairs for name in pair})
             broker = max(names, key=lambda name: sum(name in pair for pair in open_pairs))
             taken = {pair: open_pairs.pop(pair) for pair in [*open_pairs] if broker in pair}
             others = tuple(sorted(name for pair in taken for name in pair if name != broker))
-            newest = max(taken.values(), key=lambda one: one.offset)
+            newest = max(taken.values(), key=lambda seen: seen.offset)
             theirs = next(keys for name, keys in newest.keys.items() if name != broker)
             equal_at = max(seen.equal_at for seen in taken.values())
-            found.append(
+            differences.append(
                 DifferingReplica(partition, broker, others, newest.offset, equal_at, newest.keys[broker], theirs)
             )
-    return found
+    return differences

@@ -1,7 +1,6 @@
 """How `status` looks: golden pictures of figures that are spelled out."""
 
 import io
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,8 @@ from click.testing import Result
 from rich.console import Console
 
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.verdict_file import each_of
 from statechannel.audit.views import LogViews
-from statechannel.cli import brokers, bundles
+from statechannel.cli import brokers
 from statechannel.cli.kit.fitted_tables import THEME
 from statechannel.cli.kit.output import stdout
 from statechannel.cli.kit.registry import RegistryFold
@@ -458,30 +456,6 @@ def test_the_last_of_many_names_is_not_cut_off_alone(lost: int, end: str) -> Non
     rows = [broker("a"), broker("b0"), *(broker(f"b{n}", **LOST | {"heard_ago_ms": 1_000}) for n in range(1, lost + 1))]
     _, (problem,) = health(figures(brokers=rows), LIMITS)
     assert problem.message.endswith(end)
-
-
-def test_bundles_names_who_declined_one_without_an_owner(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = Log()
-    log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
-    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b1")
-    log.write(f"{NAMESPACE}/{LOWER}", "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
-
-    def read(_: object, observers: Any = ()) -> LogViews:
-        return LogViews((audit_full(0, 1, log.records, each_of(observers)),), (log.at_ms,))
-
-    monkeypatch.setattr(bundles, "read_channel", read)
-    place = ["-b", "127.0.0.1:1"]
-    rows = json.loads(run("bundles", "-o", "json", *place).stdout)["bundles"]
-    assert {row["bundle"].rpartition("/")[2]: row["declined_by"] for row in rows} == {LOWER: ["b1"], UPPER: []}
-    assert "declined by" in run("bundles", *place).stdout
-    rows = json.loads(run("bundles", "--unowned", "-o", "json", *place).stdout)["bundles"]
-    assert [row["bundle"] for row in rows] == [f"{NAMESPACE}/{LOWER}"], "the other one nobody has asked for"
-    log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b2")
-    assert len(json.loads(run("bundles", "--unowned", "-o", "json", *place).stdout)["bundles"]) == 1, "it is on its way"
-    log.write(f"{NAMESPACE}/{LOWER}", "Assigned", to="b2", by="b2")
-    assert run("bundles", "--unowned", *place).stdout == "every bundle that had an owner has one\n"
 
 
 UNFIT = {

@@ -288,6 +288,7 @@ TROUBLE = {
     "StatechannelLookupsUndetermined": {"lookups_total": growing(answer="undetermined")},
     "StatechannelKafkaAway": {"kafka_available": lambda labels, ago_s: labels["broker"] != "b2"},
     "StatechannelHeadLost": {"heads_lost": lambda labels, ago_s: labels["broker"] == "b2"},
+    "StatechannelReplicasDiffer": {"replicas_differ": lambda labels, ago_s: labels["broker"] == "b2"},
     "StatechannelTopicUnfit": {"topic_differences": lambda labels, ago_s: labels["harm"] == "hard"},
     "StatechannelOldDebt": {"oldest_debt_seconds": lambda labels, ago_s: 300 - ago_s},
     "StatechannelJunk": {"records_total": lambda labels, ago_s: growing(verdict="undecodable")(labels, ago_s) * 2},

@@ -24,7 +24,9 @@ from statechannel.protocol.bundle import parse_key
 from tests.spark.asking import ALL, check, no_bar
 from tests.support.cold_start_worlds import LAG_MS, ColdStartWorld
 from tests.support.export_edits import EDITS, records_of
+from tests.support.lone_engine import heartbeat
 from tests.twin import loggen
+from tests.unit.audit import test_lost_head as lost_head
 from tests.unit.core.against_twin import KNOBS, seeds
 
 EXAMPLES = Path(__file__).parents[1] / "golden" / "channel-record"
@@ -218,3 +220,18 @@ def test_cold_starts(session: Any, seed: int, tmp_path: Path) -> None:
                 wants=ALL if number else Wants(),
             )
             check(session, question, tmp_path)
+
+
+def test_a_lost_head(session: Any, tmp_path: Path) -> None:
+    """Deleted and not restated, restated without a heartbeat behind the mark, and vouched for."""
+    mark = len(lost_head.ROWS) + len(lost_head.RESTATED)
+    restated = (*lost_head.RESTATED, lost_head.head_mark(3))
+    logs = [
+        ((), 3),
+        ((), len(lost_head.ROWS)),
+        (restated, 3),
+        ((*restated, (b"!heartbeat", heartbeat("b-1", mark))), 3),
+    ]
+    for after, first in logs:
+        path = lost_head.written(tmp_path, *after, first=first)
+        check(session, AuditQuestion(ExportSource(path), compaction_lag_ms=lost_head.LAG_MS, wants=ALL), tmp_path)

@@ -117,10 +117,13 @@ TABLE: tuple[Metric, ...] = (
         "Settings of the channel's topics that differ from the required ones; `hard` ones void a guarantee",
         ("harm",),
     ),
-    Metric("heads_lost", _G, "Partitions of the channel from whose heads records were deleted"),
+    Metric(
+        "heads_lost", _G, "Partitions of the channel from whose heads records were deleted that no broker has restated"
+    ),
     # --- the cluster
     Metric("mode", _G, "1 for the current mode of this member", ("mode",)),
     Metric("caught_up", _G, "1 while this member judges every partition"),
+    Metric("replicas_differ", _G, "Partitions in which this member holds other accepted states than another broker"),
     Metric("draining", _G, "1 while this member drains for a shutdown"),
     Metric("is_leader", _G, "1 while this member leads"),
     Metric("leader_term", _G, "Offset of its leadership claim; -1 while it does not lead"),

@@ -153,6 +153,7 @@ class Observer:
         put("caught_up", engine.caught_up)
         put("draining", engine.draining)
         put("repair_paused", engine.context.repair_paused is not None)
+        put("replicas_differ", len(engine.findings.fields() or ()))
         put("log_silence_seconds", engine.presence.silence_s)
         put("bundles_serving", engine.reactions.serving_count)
         put("oldest_in_flight_seconds", self.flights.oldest_s(self._mono_s()))

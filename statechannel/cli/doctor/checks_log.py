@@ -25,8 +25,7 @@ def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         if is_restated(facts.status, partition, first_offset):
             yield DoctorFinding(
                 Severity.INFO,
-                f"{channel.name}-{partition} begins at offset {first_offset}: what was deleted before it was restated or given up "
-                "since",
+                f"{channel.name}-{partition} begins at offset {first_offset}: what was deleted was restated or given up since",
             )
             continue
         yield DoctorFinding(
