@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 RESTATE_GAP_S: Final = 10.0
 """Between two rounds of a partition: while a wrong policy goes on deleting, each look may find a later first offset."""
 
-WAIT_FOR_LEADER: Final = "Nothing has to be done: the leader restates what was deleted within seconds."
-GIVE_UP: Final = (
-    "No broker is alive that knows what was deleted: restore the channel from an export (`statechannel import`); or, to give it "
-    "up, start one broker with `statechannel broker run --accept-lost-head`."
+KEEP_RUNNING: Final = (
+    "Keep the brokers that are caught up running: they restate what they know within seconds, and others join then."
+)
+RESTORE: Final = (
+    "restore the channel from an export (`statechannel import`); or, to give up what was deleted, start one broker with "
+    "`statechannel broker run --accept-lost-head`."
 )
 
 
@@ -104,9 +106,7 @@ class LogHead:
         context, partition = self._context, replica.partition
         if replica.phase is not Phase.WAITING or not replica.is_headless:
             self._waiting.discard(partition)
-            return
-        is_served = any(member.caught_up for member in context.members.alive.values())
-        if partition not in self._waiting and (is_served or context.knows_absence()):
+        elif partition not in self._waiting:
             self._waiting.add(partition)
             context.emit(
                 "log.restatement-awaited",
@@ -114,7 +114,7 @@ class LogHead:
                 first=replica.first_offset,
                 known=replica.known,
                 why=replica.why,
-                hint=WAIT_FOR_LEADER if is_served else GIVE_UP,
+                hint=f"{KEEP_RUNNING} If none is alive: {RESTORE}",
             )
 
     def _compare_positions(self) -> None:

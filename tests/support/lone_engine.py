@@ -77,6 +77,7 @@ class LoneEngine:
         channel: Key, value and log time of every record; the offset is the index.
         registry: Log time, key and value of every record of the registry.
         first: Offset of the first record that is left.
+        head: First offset of the log: records before it were deleted.
         held: Appends to the channel that are on their way while `hold` is set.
         fail: The error that is reported of an append instead of its landing, if any.
         deaf: Whether it reads nothing of the registry.
@@ -87,10 +88,13 @@ class LoneEngine:
         told: Offsets of accepted records that were told one by one, and None for each interruption.
     """
 
-    def __init__(self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, **config: Any) -> None:
+    def __init__(
+        self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, head: int = 0, **config: Any
+    ) -> None:
         self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000, LISTENERS), EngineConfig(**config))
         self.channel = list(channel)
         self.first = first
+        self.head = head
         self.held: list[Append] = []
         self.hold = False
         self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
@@ -216,7 +220,7 @@ class LoneEngine:
 
     def _open(self) -> None:
         self._position = self.first
-        self._step(PartitionOpened(Topic.CHANNEL, 0, 0, len(self.channel)))
+        self._step(PartitionOpened(Topic.CHANNEL, 0, self.head, len(self.channel)))
         if self.first:
             self._reached()
 
@@ -251,7 +255,7 @@ class LoneEngine:
                 self._inputs.append(LeadershipChanged(effect.stand))
             case RestartReading():
                 self.restarts += 1
-                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, 0, len(self.channel)))
+                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, self.head, len(self.channel)))
             case _:
                 pass
 

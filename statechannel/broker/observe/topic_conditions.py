@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from statechannel.engine.log_head import KEEP_RUNNING, RESTORE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -52,7 +54,7 @@ class TopicConditions:
                 log.emit("topic.mended", topic=topic, setting=setting)
         for (name, partition), offset in self.first_offsets.items():
             if headless.get((name, partition)) != offset:
-                hint = head_lost_hint(name, is_served=True)
+                hint = head_lost_hint(name)
                 log.emit("head-lost", topic=name, partition=partition, offset=offset, hint=hint)
         self._count()
 
@@ -81,19 +83,16 @@ def head_lost_sentence(topic: str, partition: int | str, first_offset: int) -> s
     return f"{topic}-{partition} begins at offset {first_offset}: the log has lost its head, as compaction never moves its start"
 
 
-def head_lost_hint(topic: str, *, is_served: bool) -> str:
+def head_lost_hint(topic: str, *, is_served: bool | None = None) -> str:
     """What to do about it.
 
     Args:
-        is_served: Brokers are alive that know what was deleted.
+        is_served: Whether a broker is caught up, and so knows what was deleted; None: that is unknown.
     """
     policy = (
-        f"Set cleanup.policy of {topic} to compact again, and find out who may change it or delete records "
+        f"Set cleanup.policy of {topic} to compact, and find out who may change it or delete records "
         f"(`kafka-acls.sh --list --topic {topic}`)."
     )
-    if is_served:
-        return f"Keep the running brokers running: they restate what they know within seconds, and others join then. {policy}"
-    return (
-        f"{policy} Then restore the channel from an export (`statechannel import`); or, to give up what was deleted, start one "
-        "broker with `statechannel broker run --accept-lost-head`."
-    )
+    if is_served is None:
+        return f"{KEEP_RUNNING} If none is alive: {RESTORE} {policy}"
+    return f"{KEEP_RUNNING} {policy}" if is_served else f"No broker knows what was deleted: {RESTORE} {policy}"

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether the channel's log still has its first records, or brokers have restated what was deleted."""
     channel = channel_of(facts)
-    is_served = facts.registry is not None and bool(facts.registry.members.alive)
+    alive = {} if facts.registry is None else facts.registry.members.alive
+    is_served = any(member.caught_up for member in alive.values())
     for partition, first_offset in sorted(facts.first_offsets.items()):
         if channel is None or first_offset <= 0:
             continue
@@ -31,9 +32,9 @@ def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.CRITICAL,
             head_lost_sentence(channel.name, partition, first_offset),
-            "Running brokers know more than the log; one that starts waits until they have restated it."
+            "Brokers that are caught up know more than the log; one that starts waits until they have restated it."
             if is_served
-            else "No broker is alive that knows what was deleted. A broker that starts waits for one that does.",
+            else "No broker is caught up. One that starts waits for a broker that knows what was deleted.",
             head_lost_hint(channel.name, is_served=is_served),
         )
 

@@ -12,6 +12,7 @@ from statechannel.cli.kit.topic_state import is_restated
 from statechannel.engine.effects import Hook
 from statechannel.engine.kafka_limits import QUOTAS
 from statechannel.engine.replica_differences import DifferingReplica, replica_differences
+from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
@@ -169,10 +170,10 @@ def _of_topics(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
         yield HealthProblem(
             HealthReason.PARTITIONS_DIFFER, f"brokers read different numbers of the channel's partitions ({words})"
         )
-    is_served = any(row["state"] not in ("lost", "left") for row in fields["brokers"])
+    is_served = any(row["phase"] == Phase.CAUGHT_UP for row in fields["brokers"])
     for partition, offset in topics["heads_lost"].items():
         if not is_restated(fields, int(partition), offset):
-            todo = "keep the running brokers running" if is_served else "no broker is alive that knows it"
+            todo = "brokers restate it" if is_served else "no broker knows what was deleted"
             sentence = head_lost_sentence(fields["channel"], partition, offset)
             yield HealthProblem(HealthReason.HEAD_LOST, f"{sentence}; {todo} (`statechannel doctor`)")
     for row in topics["differences"]:

@@ -12,6 +12,7 @@ from statechannel.broker.observe.topic_conditions import head_lost_hint, head_lo
 from statechannel.engine.replica_differences import REPLICA_DIFFERS_HINT, DifferingReplica
 from statechannel.engine.troubles import UnplacedCause
 from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
+from statechannel.protocol.replica import Phase
 
 if TYPE_CHECKING:
     from statechannel.http_api.documents import BrokerRow
@@ -202,7 +203,7 @@ def _of_cluster(look: ClusterLook) -> Iterator[ProblemSeen]:
 
 def _of_topics(look: ClusterLook) -> Iterator[ProblemSeen]:
     for place, offset in look.heads_lost.items():
-        hint = head_lost_hint(place[0], is_served=any(row["state"] not in ("lost", "left") for row in look.brokers))
+        hint = head_lost_hint(place[0], is_served=any(row["phase"] == Phase.CAUGHT_UP for row in look.brokers))
         yield ProblemSeen(ProblemKind.HEAD_LOST, None, head_lost_sentence(*place, offset), hint)
     for difference in look.differences:
         yield ProblemSeen(
