@@ -1,10 +1,10 @@
-"""Members that hold other accepted states: each compares itself with who wrote the newest heartbeat."""
+"""Members that hold other accepted states: each compares itself with the writers of heartbeats."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from statechannel.engine.log_findings import LogFindings
+from statechannel.engine.log_findings import DIFFERS_KEPT_S, LogFindings
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.digest import ViewSummary
 from statechannel.protocol.replica import ComparedView
@@ -19,6 +19,7 @@ def member():
     context = SimpleNamespace(
         replicas=[replica],
         identity=SimpleNamespace(broker="b2"),
+        members=SimpleNamespace(alive={"b1", "b2", "b3"}),
         now=SimpleNamespace(mono_s=0.0),
         emit=lambda kind, **fields: events.append((kind, fields["member"])),
     )
@@ -30,7 +31,7 @@ def member():
         findings.tick()
         return [(row["broker"], row["offset"], row["equal_at"]) for row in findings.fields() or ()]
 
-    return SimpleNamespace(reads=reads, events=events)
+    return SimpleNamespace(reads=reads, events=events, context=context, findings=findings)
 
 
 def test_a_difference_stays_until_a_newer_heartbeat_of_another_member_agrees(member):
@@ -41,8 +42,10 @@ def test_a_difference_stays_until_a_newer_heartbeat_of_another_member_agrees(mem
     assert member.events == [("replica.differs", "b1"), ("replica.agrees", "b1")]
 
 
-def test_one_that_agrees_with_the_new_leader_has_nothing_against_the_old_one(member):
-    """The old leader compares itself with the new one, and says what it finds."""
-    assert member.reads("b1", 7, OTHER) == [("b1", 7, 4)]
-    assert member.reads("b3", 9, OWN) == []
-    assert member.reads("b3", 11, OTHER, equal_at=9) == [("b3", 11, 9)]
+def test_a_difference_with_one_that_is_gone_or_not_heard_of_again_ends(member):
+    member.reads("b1", 7, OTHER)
+    member.reads("b3", 8, OTHER)
+    member.context.members.alive.discard("b1")
+    assert [row[0] for row in member.reads("b2", 9, OWN)] == ["b3"]
+    member.context.now.mono_s += DIFFERS_KEPT_S + 1
+    assert member.reads("b2", 10, OWN) == []
