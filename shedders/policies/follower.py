@@ -1,8 +1,8 @@
 """Follower of `NAME-policies` in a broker: Kafka's reader in its own thread, the fold in the event loop, and restarts.
 
-Policies are kept if the topic may have lost them: if it has another id, ends before the position that was read, has unsuitable
-settings, or more policies than fit. Then the known policies stay in effect, and `doubt` has the reason why no bundle should be
-moved (`TopicDoubt`).
+Policies are kept if the topic may have lost them: if it has another id, ends before the position that was read, begins at a
+later offset than before, has unsuitable settings, or more policies than fit. Then the known policies stay in effect, and
+`doubt` has the reason why no bundle should be moved (`TopicDoubt`).
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ _SETTLE: Final = (
 class TopicDoubt:
     """Doubt whether the topic of policies is still the one that was read, and its confirmation. Pure.
 
-    A topic that was deleted and created again has lost its policies; so has a truncated one. Its records
-    cannot show that they are complete. An operator can: after the policies were set again, the policy `shedding` (on or off)
-    confirms the topic. Until that record comes, the policies known before stay in effect, and no bundle is moved.
+    A topic that was deleted and created again has lost its policies; so has one that was truncated, or whose first records were
+    deleted. Its records cannot show that they are complete. An operator can: after the policies were set again, the policy
+    `shedding` (on or off) confirms the topic. Until that record comes, the policies known before stay in effect, and no
+    bundle is moved.
 
     Args:
         topic_id: Id of the topic at the start.
 
     Attributes:
         why: The reason; empty without doubt.
-        other_topic: The topic was replaced or truncated: it has to be read from its beginning.
+        other_topic: The topic was replaced or lost records: it has to be read from its beginning.
     """
 
     def __init__(self, topic_id: str) -> None:
@@ -65,6 +66,7 @@ class TopicDoubt:
         self._known = -1
         self._after = -1
         self._seen_in = -1
+        self._first: int | None = None
 
     @property
     def why(self) -> str:
@@ -73,7 +75,7 @@ class TopicDoubt:
 
     @property
     def other_topic(self) -> bool:
-        """Whether the topic was replaced or truncated."""
+        """Whether the topic was replaced or lost records."""
         return bool(self._other)
 
     def seen(self, topic: TopicSeen, opening: int, known: int) -> None:
@@ -89,11 +91,14 @@ class TopicDoubt:
         if not topic.topic_id:
             return
         self._seen_in = opening
+        before, self._first = self._first, topic.first
         if topic.topic_id != self._topic_id:
             self._topic_id = topic.topic_id
             self._doubted("was deleted and created again", after=-1)
         elif not self._other and topic.end <= known:
             self._doubted(f"ends at offset {topic.end}, and had been read to {known}", after=topic.end - 1)
+        elif before is not None and topic.first > before:
+            self._doubted(f"begins at offset {topic.first}: its first records were deleted", after=topic.end - 1)
 
     def settled(self, opening: int, reading: PolicyBook) -> bool:
         """Whether the policies read since that opening may be used; called when the topic was read to its end."""

@@ -43,11 +43,13 @@ class TopicSeen:
         topic_id: If it differs from before, the topic was deleted and created again; empty: it does not exist.
         end: Offset of the next record.
         unfit: Why its settings are unsuitable; empty if they are not.
+        first: Its first offset. Compaction never moves it: if it grows, records were deleted.
     """
 
     topic_id: str
     end: int
     unfit: str = ""
+    first: int = 0
 
 
 def look_at(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> TopicSeen:
@@ -61,9 +63,10 @@ def look_at(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20
     if name not in infos:
         return TopicSeen("", 0, f"the topic {name} is gone")
     with side_tail(settings, topic, timeout_s) as tail:
-        end = tail.span().end
+        span = tail.span()
     hard = "; ".join(str(difference) for difference in inspect(infos, settings, topic).hard)
-    return TopicSeen(infos[name].topic_id, end, hard and f"the topic of policies has unsuitable settings: {hard}")
+    unfit = hard and f"the topic of policies has unsuitable settings: {hard}"
+    return TopicSeen(infos[name].topic_id, span.end, unfit, span.low)
 
 
 _ALL = BookBounds(1_000_000, 2**34)

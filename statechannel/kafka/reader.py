@@ -198,7 +198,7 @@ class ReaderTuning:
         watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
         gather_ms: While many records come one by one, of many writers, the pause between two fetches; 0: none.
         quiet_s: A partition that has not been known to be complete for this time is asked for its end; None: only every
-            `watch_s`, and the answer does not count: a broker reads its own heartbeats.
+            `watch_s`, as a broker reads its own heartbeats.
     """
 
     batch_records: int = 500
@@ -521,8 +521,7 @@ class LogReader:
                 self._sink([HeadLost(number, first_offset)])
         if self._tuning.gather_ms and findings.answered and self._pace.review(now_s):
             self._renew_consumer(())
-        if self._tuning.quiet_s is not None:
-            self._confirm_ends(findings)
+        self._confirm_ends(findings)
         for place in positions:
             partition = self._partitions[place]
             if place in findings.broken:

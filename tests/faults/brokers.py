@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,16 +120,23 @@ class Brokers:
     Args:
         address_for: Where a broker finds Kafka.
         flags: Settings of all, `group.name=value`.
+        racks: By broker, where it is (`client.rack`); those without one read from leaders.
 
     Attributes:
         storage: Where brokers find the storage of their clients' writes.
     """
 
     def __init__(
-        self, folder: Path, ids: Sequence[str], address_for: Callable[[str], str], flags: Sequence[str], channel: str
+        self,
+        folder: Path,
+        ids: Sequence[str],
+        address_for: Callable[[str], str],
+        flags: Sequence[str],
+        channel: str,
+        racks: Mapping[str, str],
     ) -> None:
         self.folder, self.ids, self._address_for = folder, list(ids), address_for
-        self._flags, self._channel = list(flags), channel
+        self._flags, self._channel, self._racks = list(flags), channel, racks
         self.all: list[Incarnation] = []
         self.current: dict[str, Incarnation] = {}
         self.held_down: set[str] = set()
@@ -147,6 +154,8 @@ class Brokers:
         events, log, record = (self.folder / f"{broker}-{number}.{kind}" for kind in ("events", "log", "served"))
         settings = [part for flag in self._flags for part in ("--set", flag)]
         place = ["--bootstrap-servers", self._address_for(broker), "--channel", self._channel]
+        if broker in self._racks:
+            place += ["-X", f"client.rack={self._racks[broker]}"]
         simulated = ["--data-port", "0", "--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
         offset_s = self.wall_offset_s.get(broker, 0.0)
         clock = self.clock_of(broker)

@@ -6,7 +6,7 @@ Each rule takes the evidence and returns sentences, one for each violation.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Evidence:
         lag_ms: Age before which the cleaner takes nothing; None: it takes nothing at all.
         copy: Records that were read while the run went on; `final` those that were there in the end, at `final_ms`.
         kept_from: The cleaner was let at everything below this offset.
+        deleted_below: By partition, what a fault deleted; it must be known to brokers all the same.
         unpaid: Keys in debt each time that all brokers were killed in debt.
         digests: Who says which, of those that must be one.
         ends: Process name, exit code, and what was done to it.
@@ -63,6 +64,7 @@ class Evidence:
     final_ms: int
     lag_ms: int | None = None
     kept_from: int = 0
+    deleted_below: Mapping[int, int] = field(default_factory=dict)
     unpaid: list[int] = field(default_factory=list)
     journal: Sequence[Noted] = ()
 
@@ -312,6 +314,8 @@ def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
     for record in evidence.copy:
         final = there.get((record.partition, record.offset))
         if final is not None and (final.key, final.value) == (record.key, record.value):
+            continue
+        if final is None and record.offset < evidence.deleted_below.get(record.partition, 0):
             continue
         old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
         hidden = newest.get((record.partition, record.key), -1) > record.offset

@@ -21,6 +21,7 @@ class Fault(ABC):
         held_s: Shortest and longest time that it is on.
         on_kafka: It touches Kafka, and with it everybody.
         lasting: It stays on until the other brokers have led, repaired and served beside it, and then for `hold_s`.
+        alone: Nothing else is on: what is left of the cluster must recover before it, and before what follows.
         by_name_only: Drawn only where it is asked for: it promises something only where it strikes alone, on a healthy cluster.
         touched: Broker ids that it has touched, known once it has begun.
     """
@@ -31,6 +32,7 @@ class Fault(ABC):
     held_s: ClassVar[tuple[float, float]] = (1.0, 5.0)
     on_kafka: ClassVar[bool] = False
     lasting: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
     by_name_only: ClassVar[bool] = False
 
     def __init__(self, target: str, hold_s: float, **params: Any) -> None:

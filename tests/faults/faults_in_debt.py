@@ -13,6 +13,7 @@ import orjson
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from statechannel.protocol.bundle import partition_of
 from tests.faults.fault import fault
 from tests.faults.faults_of_brokers import KillAll
 from tests.faults.history import LeftInDebt
@@ -34,17 +35,18 @@ GAPS_S = 60.0
 class KillAllInDebt(KillAll):
     """Junk on bundles and on a namespace, then every broker killed before anybody answers it, and all started again."""
 
-    kind, held_s, by_name_only = "kill-all-in-debt", (0.0, 3.0), True
+    kind, held_s, by_name_only, alone = "kill-all-in-debt", (0.0, 3.0), True, True
 
     async def begin(self, world: World) -> str:
         channel, known = world.kafka.channel, await world.bundles()
-        offsets = await asyncio.to_thread(write_junk, world.kafka.address, channel, known)
+        producer = Producer({"bootstrap.servers": world.kafka.address, "linger.ms": 0})
+        offsets = await asyncio.to_thread(write_junk, producer, channel, 1, known)
         killed = await super().begin(world)
         world.left_in_debt.append(LeftInDebt(tuple(offsets), int(time.time() * 1000)))
         return f"{killed}; junk at {offsets}"
 
 
-def write_junk(address: str, channel: str, known: Mapping[str, Any]) -> list[int]:
+def write_junk(producer: Producer, channel: str, partitions: int, known: Mapping[str, Any]) -> list[int]:
     """Sound proposals that everybody rejects and a lenient reader takes; their offsets.
 
     A namespace is deleted at a version far above its own; a bundle is said to be somebody's at one far above, and others at one
@@ -58,13 +60,13 @@ def write_junk(address: str, channel: str, known: Mapping[str, Any]) -> list[int
     for number, name in enumerate(names[:BUNDLES]):
         version = LONG_AGO if number else _highest(known, name) + FAR_ABOVE
         writes.append((name, {"state": "Assigned", "version": version, "from": None, "to": known[name][1] or "nobody"}))
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     offsets: list[int] = []
     for name, fields in writes:
         head = {"format": 1, "kind": "proposal", "id": uuid.uuid4().hex, "covers": COVERS_ALL, "base": "junk"}
         value = orjson.dumps(head | {"by": {"broker": "nobody", "incarnation": "junk"}} | fields)
+        partition = partition_of(namespace, partitions)
         producer.produce(
-            channel, value, name, partition=0, on_delivery=lambda _, written: offsets.append(written.offset())
+            channel, value, name, partition=partition, on_delivery=lambda _, written: offsets.append(written.offset())
         )
     producer.flush(ASK_S)
     return offsets

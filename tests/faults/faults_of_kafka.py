@@ -127,8 +127,11 @@ class KafkaClock(_OfKafka):
         # What Kafka has put off to a time after the jump stays put off when the clock is right again: not for longer than this.
         return {"offset_s": rng.choice([-20, -4, 4, 20])}
 
+    async def choose(self, world: World) -> Node:
+        return await world.kafka.leader_of("channel")
+
     async def begin(self, world: World) -> str:
-        self.node = await world.kafka.leader_of("channel")
+        self.node = await self.choose(world)
         self.pid = self.node.server.pid
         self.span = world.kafka.begin_clock_span(self.params["offset_s"])
         done = await self._set(world, self.params["offset_s"])
@@ -149,6 +152,20 @@ class KafkaClock(_OfKafka):
         while self.pid and self.node.server.pid == self.pid and not await self._set(world, 0.0):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         self.span.end_ns = time.monotonic_ns()
+
+
+@fault
+class NodeClock(KafkaClock):
+    """The same of one of three nodes, whatever it leads: followers clean by their own clock, too."""
+
+    kind, nodes = "node-clock", 3
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return super().pick_params(rng) | {"node": rng.choice([1, 2, 3])}
+
+    async def choose(self, world: World) -> Node:
+        return world.kafka.nodes[self.params["node"] - 1]
 
 
 class _OfOneNode(_OfKafka):

@@ -168,7 +168,7 @@ class KafkaNodes:
             if disks:
                 own_properties["log.dirs"] = ",".join(str(folder / f"kafka-{index + 1}" / name) for name in disks)
             if count > 1:
-                own_properties |= _REPLICATED
+                own_properties |= _REPLICATED | {"broker.rack": NODE_RACKS[index]}
             options = BrokerOptions(
                 cluster_id=cluster_id,
                 properties=own_properties | dict(properties or {}),
@@ -196,6 +196,10 @@ class KafkaNodes:
     def channel(self) -> str:
         """Name of the channel's topic, once it was learnt."""
         return self._topics["channel"]
+
+    def name_of(self, role: str) -> str:
+        """Name of the channel's topic, the registry or the requests, once they were learnt."""
+        return self._topics[role]
 
     async def leader_of(self, role: str) -> Node:
         """The node that leads the only partition of a topic; the first node while no node leads it."""
@@ -275,6 +279,8 @@ class KafkaNodes:
 
 
 REGISTERED_S = 60.0
+NODE_RACKS = ("rack-1", "rack-2", "rack-3")
+"""Of nodes 1 to 3. Only consumers that say where they are (`client.rack`) read from followers."""
 
 _REPLICATED = {
     "default.replication.factor": "3",
@@ -285,6 +291,7 @@ _REPLICATED = {
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
     "unclean.leader.election.enable": "false",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 
 

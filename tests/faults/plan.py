@@ -6,12 +6,13 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults import faults_in_debt, faults_of_brokers, faults_of_kafka, faults_of_links
+from tests.faults import faults_in_debt, faults_of_brokers, faults_of_kafka, faults_of_links, faults_of_topics
 from tests.faults.fault import KINDS, Fault
+from tests.faults.kafka_nodes import NODE_RACKS
 
 __all__ = ["KINDS", "Plan", "Step", "make_plan"]
 
-FAMILIES = (faults_in_debt, faults_of_brokers, faults_of_kafka, faults_of_links)
+FAMILIES = (faults_in_debt, faults_of_brokers, faults_of_kafka, faults_of_links, faults_of_topics)
 SETTINGS: dict[str, float | int] = {
     "membership.interval_s": 0.5,
     "membership.expiry_s": 6.0,
@@ -101,6 +102,7 @@ class Plan:
         in_debt: All brokers die with debts unpaid: on a log that has gaps from the beginning.
         partitions: Of the channel's topic.
         balancing: The balancer moves bundles by made-up load, all the time.
+        racks: By broker, where it is; it reads from the Kafka node there, leader or not. Empty: all read from leaders.
     """
 
     seed: int
@@ -113,6 +115,7 @@ class Plan:
     in_debt: bool = False
     partitions: int = 1
     balancing: bool = False
+    racks: dict[str, str] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
         """Of brokers and of commands."""
@@ -132,6 +135,7 @@ class Plan:
             "in_debt": self.in_debt,
             "partitions": self.partitions,
             "balancing": self.balancing,
+            "racks": self.racks,
             "bundles": self.bundles,
             "steps": [str(step) for step in self.steps],
         }
@@ -169,6 +173,8 @@ def make_plan(
     plan.compacting = random.Random(f"faults/{seed}/compacting").random() < 0.5
     plan.partitions = random.Random(f"faults/{seed}/partitions").choice([1, 1, 2, 5])
     plan.balancing = random.Random(f"faults/{seed}/balancing").random() < 0.3
+    if nodes == len(NODE_RACKS) and random.Random(f"faults/{seed}/racks").random() < 0.5:
+        plan.racks = dict(zip(brokers, [*NODE_RACKS, *NODE_RACKS], strict=False))
     named = [kind for name, kind in sorted(KINDS.items()) if (name in only if only else not kind.by_name_only)]
     kinds = [kind for kind in named if _fits(kind, nodes)]
     weights = [kind.weight for kind in kinds]
@@ -177,9 +183,12 @@ def make_plan(
         faults = [kind.pick(rng, brokers) for kind in rng.choices(kinds, weights, k=count)]
         calm = rng.random() < 0.75
         if any(fault.by_name_only for fault in faults):
-            plan.in_debt = plan.compacting = calm = True
+            plan.in_debt = plan.compacting = True
             plan.partitions, plan.balancing = 1, False
-            del faults[1:]
+        if alone := next((fault for fault in faults if fault.alone), None):
+            faults, calm = [alone], True
+            if plan.steps:
+                plan.steps[-1].calm = True
         plan.steps.append(Step(faults, round(rng.uniform(0, 4), 2), calm, round(rng.uniform(0, 3), 2)))
     plan.steps[-1].calm = True
     return plan

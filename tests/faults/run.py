@@ -82,13 +82,13 @@ class Run:
         self.kafka = KafkaNodes(folder, plan.nodes, plan.brokers)
         settings = plan.settings()
         flags = [f"{name}={value}" for name, value in settings.items()]
-        self.brokers = Brokers(folder, plan.brokers, self.kafka.address_for, flags, CHANNEL)
+        self.brokers = Brokers(folder, plan.brokers, self.kafka.address_for, flags, CHANNEL, plan.racks)
         rng = random.Random(f"load/{plan.seed}")
         topics = [topic for index in range(len(plan.bundles)) for topic in _topics(f"faults/n{index}")]
         self.clients = Clients(topics, self._reachable, self.history, rng)
         self.storage = StorageProcess(folder)
-        self.world = World(self.kafka, self.brokers, self.clients)
         self.copy = LogCopy(self.kafka.address, CHANNEL, plan.partitions)
+        self.world = World(self.kafka, self.brokers, self.clients, self.copy)
         self._settings = settings
         self._rng = rng
         self._start_s = 10.0
@@ -459,6 +459,7 @@ class Run:
             expiry_s=float(self._settings["membership.expiry_s"]),
             lag_ms=self._least_lag_ms() if self.plan.compacting else None,
             kept_from=self._kept_from,
+            deleted_below=self.world.deleted_below,
             unpaid=[unpaid(self.copy.records, key) for key in self.world.left_in_debt],
         )
 

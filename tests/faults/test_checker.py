@@ -205,6 +205,14 @@ def test_the_cleaner_may_take_what_is_old_and_superseded_and_nothing_else():
     assert broken(replace(evidence, final=rest, lag_ms=400)) == {"the-log-keeps-what-it-showed"}
 
 
+def test_what_a_fault_deleted_may_be_gone_and_nothing_behind_it():
+    evidence = good()
+    kept = evidence.final[2:]
+    assert broken(replace(evidence, final=kept, deleted_below={0: kept[0].offset})) == set()
+    assert broken(replace(evidence, final=kept, deleted_below={0: 1})) == {"the-log-keeps-what-it-showed"}
+    assert broken(replace(evidence, final=kept, deleted_below={1: 99})) == {"the-log-keeps-what-it-showed"}
+
+
 def test_gaps_that_are_open_and_outages_that_nothing_explains():
     evidence = good()
     records = evidence.copy[:-1]

@@ -59,6 +59,22 @@ def test_what_promises_something_only_alone_is_drawn_by_name_and_alone():
     assert load(flags=flags).channel.min_compaction_lag_ms == 90_000
 
 
+def test_what_needs_a_cluster_that_is_well_strikes_alone_and_after_a_calm_round():
+    for seed in range(60):
+        steps = make_plan(seed).steps
+        for before, step in zip([None, *steps], steps, strict=False):
+            if any(fault.alone for fault in step.faults):
+                assert len(step.faults) == 1
+                assert step.calm
+                assert before is None or before.calm
+
+
+def test_brokers_read_from_followers_in_some_runs_with_three_nodes_and_in_no_other():
+    plans = [make_plan(seed) for seed in range(60)]
+    assert {plan.nodes for plan in plans if plan.racks} == {3}
+    assert any(plan.nodes == 3 and not plan.racks for plan in plans)
+
+
 def test_the_settings_are_in_the_relations_that_are_checked_at_start():
     for seed in range(10):
         flags = [f"{name}={value}" for name, value in make_plan(seed, lease=True).settings().items()]

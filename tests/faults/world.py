@@ -11,6 +11,7 @@ from tests.faults.brokers import Brokers, Incarnation
 from tests.faults.clients import Clients
 from tests.faults.history import LeftInDebt
 from tests.faults.kafka_nodes import KafkaNodes
+from tests.faults.log_copy import LogCopy
 
 REFUSED_AS_IN_USE = 15
 ASK_S = 1.0
@@ -18,11 +19,16 @@ LEADER_S = 3.0
 
 
 class World:
-    """Kafka, brokers and clients of a run."""
+    """Kafka, brokers and clients of a run.
 
-    def __init__(self, kafka: KafkaNodes, brokers: Brokers, clients: Clients) -> None:
-        self.kafka, self.brokers, self.clients = kafka, brokers, clients
+    Attributes:
+        deleted_below: By partition of the channel, up to where a fault deleted its records.
+    """
+
+    def __init__(self, kafka: KafkaNodes, brokers: Brokers, clients: Clients, copy: LogCopy) -> None:
+        self.kafka, self.brokers, self.clients, self.copy = kafka, brokers, clients, copy
         self.left_in_debt: list[LeftInDebt] = []
+        self.deleted_below: dict[int, int] = {}
 
     # --- for faults -------------------------------------------------------------------------------------------------
 

@@ -271,6 +271,27 @@ async def test_a_topic_that_was_cut_off_wants_a_word_said_afterwards(world: Worl
     await world.follower.close()
 
 
+async def test_a_topic_whose_first_records_were_deleted_wants_a_word_said_afterwards(world: World) -> None:
+    world.seen = TopicSeen("T1", 8, first=2)  # deleted before it was read for the first time
+    world.follower.start()
+    await world.readers[0].hand(shedding(3), cordon("b1", 7), opened=True)
+    await world.looked()
+    assert (world.cordons, world.follower.doubt) == (["b1"], "")
+    world.seen = TopicSeen("T1", 8, first=8)
+    await until(lambda: len(world.readers) == 2)
+    assert "begins at offset 8" in world.follower.doubt
+    await world.readers[1].hand(opened=True)
+    await world.looked()
+    assert world.cordons == ["b1"]
+    world.seen = TopicSeen("T1", 10, first=8)
+    await world.readers[1].hand(cordon("b2", 8), shedding(9))
+    await until(lambda: world.cordons == ["b2"])
+    assert world.follower.doubt == ""
+    await world.looked()
+    assert world.follower.doubt == ""
+    await world.follower.close()
+
+
 async def test_a_topic_with_settings_that_will_not_do_is_doubted_until_they_are_mended(world: World) -> None:
     world.follower.start()
     reader = world.readers[0]
