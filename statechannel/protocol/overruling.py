@@ -8,6 +8,7 @@ from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import HeldRecord, Joiner, possible
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -16,7 +17,6 @@ from statechannel.protocol.view_rows import dump, restore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import Judgement, View
     from statechannel.protocol.view_rows import KeyRow
@@ -184,11 +184,18 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
 
 
 def lift(view: View, version: int) -> list[str]:
-    """Raise every live bundle to a version, for a cold start; returns those that were below it."""
+    """Raise every live bundle to a version, for a cold start; returns the keys that were below it.
+
+    A namespace that is read of and does not exist counts as deleted at this version: created again, it goes on from there.
+    """
     below = [key for key in view.live() if key.version < version]
     for key in below:
-        if key.state is not None:
-            view.place(key, key.state, version, key.from_, key.to)
+        view.place(key, key.state or State.UNASSIGNED, version, key.from_, key.to)
+    for namespace in dict.fromkeys(key.namespace for key in view.keys.values()):
+        root = view.keys.setdefault(namespace.encode(), KeyState(namespace, -1, -1))
+        if root.state is not State.ACTIVE and root.version < version:
+            view.place(root, State.DELETED, version, None, None)
+            below.append(root)
     return [key.name for key in below]
 
 
@@ -228,7 +235,7 @@ def _accepted(row: KeyRow) -> tuple[object, ...]:
 
 
 def _differences(before: View, after: View) -> list[OverruledState]:
-    """Keys whose state is another one; that of a bundle whose version alone was raised is the same."""
+    """Keys whose state is another one: not bundles whose version alone was raised, nor namespaces that did and do not exist."""
     held = {key.name: key for key in before.existing()}
     asserted = {key.name: key for key in after.existing()}
     return [
@@ -243,6 +250,6 @@ def _line(key: KeyState | None) -> str | None:
 
 
 def _state(key: KeyState | None) -> tuple[object, ...] | None:
-    if key is None:
+    if key is None or (key.is_namespace and key.state is State.DELETED):
         return None
     return key.state, key.from_, key.to, key.accepted_id, key.version if key.is_namespace else None

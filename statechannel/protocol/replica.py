@@ -56,6 +56,8 @@ class ComparedView(NamedTuple):
 
 KEPT_MAX_BYTES: Final = 256 * 2**20
 VERSIONS_A_RECORD: Final = 2
+RAISED_MAX: Final = codec.MAX_INT // 2
+"""Junk may have any version; what was accepted grows by one, and never comes here."""
 HASHED_AT_ONCE: Final = 5_000
 COMPARED_MAX: Final = 10_000
 UNUSED_MAX: Final = 100
@@ -451,6 +453,8 @@ class Replica:
             return
         if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1):
             return
+        if self.is_headless and aside.voucher is None:
+            return  # an empty log needs no word to be read to its end, and this one was not empty
         if aside.vouched_for(self.end_offset):
             self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
         elif self.is_headless or self._clock_ahead_ms is None:
@@ -507,8 +511,10 @@ class Replica:
         heartbeat = self.marks.heartbeat
         summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
         if heartbeat is None or summary is None:  # an older version wrote it
-            return self.view.highest + VERSIONS_A_RECORD * (max(self.position, self.known + 1) + 1)
-        return summary.highest + VERSIONS_A_RECORD * (max(self.applied, self.known) - heartbeat.covers + 1)
+            bound = self.view.highest + VERSIONS_A_RECORD * (max(self.position, self.known + 1) + 1)
+        else:
+            bound = summary.highest + VERSIONS_A_RECORD * (max(self.applied, self.known) - heartbeat.covers + 1)
+        return min(bound, RAISED_MAX)
 
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP

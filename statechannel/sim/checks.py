@@ -458,7 +458,7 @@ class SimChecks:
         offset = view.applied
         have = {key.key: accepted_of(key) for key in view.existing()}
         want = truth.states[offset] if 0 <= offset < truth.end else {}
-        wrong = {key for key in have.keys() | want.keys() if not _is_same(have.get(key), want.get(key))}
+        wrong = {key for key in have.keys() | want.keys() if not _is_same(key, have.get(key), want.get(key))}
         vouched = self._vouched.get((process.name, partition), -1)
         is_marked = any(mark > vouched for mark in self.marks(partition))  # a stranger's may have come since
         if vouched >= 0 and not is_marked and not cluster.options.forgiving:
@@ -490,8 +490,6 @@ class SimChecks:
         if assumed.differs:
             cluster.trace.count("cold starts that changed the truth")
             self.operations.forget_refusals()
-            if not cluster.options.forgiving:
-                self._namespaces.pop(record.partition, None)
         assumed.truth.take_over(cluster.truths[record.partition], record.offset)
         cluster.truths[record.partition] = assumed.truth
         others = (other.name for other in cluster.alive() if other.incarnation != starter)
@@ -512,9 +510,10 @@ class SimChecks:
         self._assumed.pop((process.incarnation, partition), None)
 
 
-def _is_same(have: TrueState | None, want: TrueState | None) -> bool:
-    """Whether a cold start takes a key as it was; the versions of bundles are raised."""
+def _is_same(key: bytes, have: TrueState | None, want: TrueState | None) -> bool:
+    """Whether a cold start takes a key as it was: versions are raised, and a namespace that never was counts as deleted."""
     if have is None or want is None:
-        return have is want
+        is_deleted = b"/0x" not in key and have is not None and have.state is State.DELETED
+        return have is want or (want is None and is_deleted)
     raised = want._replace(version=max(have.version, want.version))
     return have == raised

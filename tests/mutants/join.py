@@ -196,6 +196,11 @@ def _head_marked_at_once(patcher: Patcher) -> None:
     patcher.bend(Restating, "go_on", lambda _: lambda _run, _context, _proposals, _partition, *, since=None: True)
 
 
+@plant(ENGINE, "a cold start goes on at the versions that it has read")
+def _cold_start_at_the_same_versions(patcher: Patcher) -> None:
+    patcher.bend(replica_module, "lift", lambda _: lambda _view, _version: [])
+
+
 @plant(PROTOCOL, "no missing offset was compacted")
 def _no_gap_is_compaction(patcher: Patcher) -> None:
     def bent(replica: Any, _now_s: float, offset: int, _timestamp_ms: int = 0) -> bool:
