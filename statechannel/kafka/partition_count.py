@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from statechannel.kafka.errors import TopicPolicyError
 from statechannel.kafka.tail import PartitionTail, Span
-from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
-from statechannel.protocol.digest import partitions_in
+from statechannel.protocol.digest import first_count
 from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
-    from statechannel.protocol.log import RecordRead
 
 FIRST_WINDOW: Final = 500
 SCANNED_MAX: Final = 100_000
@@ -59,16 +55,6 @@ def _recorded(tail: PartitionTail) -> int | None:
         if named is not None:
             return named
         end, window = start, window * 4
-    return None
-
-
-def first_count(records: Iterable[RecordRead]) -> int | None:
-    """The number of partitions in the first of these records that names one."""
-    for record in records:
-        heartbeat = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else None
-        named = None if heartbeat is None else partitions_in(heartbeat.raw)
-        if named is not None:
-            return named
     return None
 
 

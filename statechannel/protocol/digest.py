@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from statechannel.protocol.codec import MAX_INT
+from statechannel.protocol.codec import HEARTBEAT_KEY, MAX_INT, decode_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
     from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import View
 
 
@@ -80,6 +81,16 @@ def partitions_in(raw: Mapping[str, Any]) -> int | None:
     """Number of partitions over which a heartbeat's writer distributes the channel's keys; None where it does not say."""
     partitions = raw.get("partitions")
     return partitions if type(partitions) is int and 1 <= partitions <= PARTITIONS_MAX else None
+
+
+def first_count(records: Iterable[RecordRead]) -> int | None:
+    """The number of partitions in the first of these records that names one; None if none does."""
+    for record in records:
+        heartbeat = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else None
+        named = None if heartbeat is None else partitions_in(heartbeat.raw)
+        if named is not None:
+            return named
+    return None
 
 
 class ViewDigest:

@@ -10,6 +10,7 @@ from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import HeldRecord, Joiner, possible
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.protocol.cold_start_marks import HeadMark
-    from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import Judgement, View
     from statechannel.protocol.view_rows import KeyRow
@@ -192,11 +192,18 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
 
 
 def lift(view: View, version: int) -> list[str]:
-    """Raise every live bundle to a version, for a cold start; returns those that were below it."""
+    """Raise every live bundle to a version, for a cold start; returns the keys that were below it.
+
+    A namespace that is read of and does not exist counts as deleted at this version: created again, it goes on from there.
+    """
     below = [key for key in view.live() if key.version < version]
     for key in below:
-        if key.state is not None:
-            view.place(key, key.state, version, key.from_, key.to)
+        view.place(key, key.state or State.UNASSIGNED, version, key.from_, key.to)
+    for namespace in dict.fromkeys(key.namespace for key in view.keys.values()):
+        root = view.keys.setdefault(namespace.encode(), KeyState(namespace, -1, -1))
+        if root.state is not State.ACTIVE and root.version < version:
+            view.place(root, State.DELETED, version, None, None)
+            below.append(root)
     return [key.name for key in below]
 
 
@@ -236,7 +243,7 @@ def _accepted(row: KeyRow) -> tuple[object, ...]:
 
 
 def _differences(before: View, after: View) -> list[OverruledState]:
-    """Keys whose state is another one; that of a bundle whose version alone was raised is the same."""
+    """Keys whose state is another one: not bundles whose version alone was raised, nor namespaces that did and do not exist."""
     held = {key.name: line(key).decode() for key in before.existing()}
     asserted = {key.name: line(key).decode() for key in after.existing()}
     return [
@@ -247,12 +254,22 @@ def _differences(before: View, after: View) -> list[OverruledState]:
 
 
 def states_differ(held: str | None, asserted: str | None) -> bool:
-    """Whether two lines of the digest, of one key, are of different states; a bundle whose version was raised has the same."""
+    """Whether two lines of the digest, of one key, are of different states.
+
+    A bundle whose version was raised has the same state, and a deleted namespace is as good as none.
+    """
     if held == asserted:
         return False
-    if held is None or asserted is None:
-        return True
-    before, after = orjson.loads(held), orjson.loads(asserted)
-    parts = parse_key(before[0].encode())
-    raised = parts is not None and not parts.is_namespace and after[1] > before[1]
-    return not (raised and before[2:] == after[2:])
+    before, after = _state_in(held), _state_in(asserted)
+    return before != after
+
+
+def _state_in(of: str | None) -> list[object] | None:
+    if of is None:
+        return None
+    name, version, *rest = orjson.loads(of)
+    state: list[object] = rest
+    parts = parse_key(name.encode())
+    if parts is None or not parts.is_namespace:
+        return state
+    return None if state[0] == State.DELETED else [version, *state]

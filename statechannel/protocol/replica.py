@@ -470,6 +470,8 @@ class Replica:
             return
         if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1) and not self._accepts_lost_head:
             return
+        if self.is_headless and aside.voucher is None:
+            return  # an empty log needs no word to be read to its end, and this one was not empty
         if aside.vouched_for(self.end_offset):
             self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
         elif self.is_headless or self._clock_ahead_ms is None:

@@ -390,7 +390,12 @@ class SimChecks:
             raise Violation("history", f"{process.name} at {record.offset} holds {have} instead of {want}")
 
     def stepped(self, process: SimProcess) -> None:
-        """Who reads the mark of another process's cold start joins again, or waits until it knows that process."""
+        """Who is caught up uses the channel's number; who reads another's mark joins again, or waits until it knows that one."""
+        used, partitions = process.engine.config.partitions, len(self._cluster.truths)
+        if used != partitions and process.engine.caught_up:
+            raise Violation(
+                "partitions", f"{process.name} is caught up on {used} partitions, the channel uses {partitions}"
+            )
         for replica in process.engine.replicas if self._old_history else ():
             place = (process.name, replica.partition)
             mark = self._old_history.get(place)
@@ -421,7 +426,9 @@ class SimChecks:
             )
 
     def judges_by_another_history(self, process: SimProcess, partition: int) -> bool:
-        """Whether a process uses what counted before a cold start, or by what counts only once its mark is in the log."""
+        """Whether a process uses what counted before a cold start, or what its mark is yet to make count; or a bent view."""
+        if process is self._cluster.bent:
+            return True
         return (process.name, partition) in self._old_history or partition in process.engine.cold_start.running
 
     def starts_over(self, process: SimProcess, partition: int) -> None:
@@ -441,7 +448,7 @@ class SimChecks:
         """A process waits for a record that vouches: a log without gaps leaves nothing to guess."""
         cluster = self._cluster
         log, replica = cluster.logs[partition], process.engine.replicas[partition]
-        is_whole = not (log.cleaned or log.markers or log.first_offset)
+        is_whole = not (log.cleaned or log.markers or log.first_offset or process.has_lost)
         if is_whole and not cluster.options.forgiving:
             raise Violation("lenient", f"{process.name} waits with {log.end} records of a whole log: {replica.why}")
         self._vouched[process.name, partition] = vouched_to(
@@ -458,7 +465,7 @@ class SimChecks:
         offset = view.applied
         have = {key.key: accepted_of(key) for key in view.existing()}
         want = truth.states[offset] if 0 <= offset < truth.end else {}
-        wrong = {key for key in have.keys() | want.keys() if not _is_same(have.get(key), want.get(key))}
+        wrong = {key for key in have.keys() | want.keys() if not _is_same(key, have.get(key), want.get(key))}
         vouched = self._vouched.get((process.name, partition), -1)
         is_marked = any(mark > vouched for mark in self.marks(partition))  # a stranger's may have come since
         if vouched >= 0 and not is_marked and not cluster.options.forgiving:
@@ -490,8 +497,6 @@ class SimChecks:
         if assumed.differs:
             cluster.trace.count("cold starts that changed the truth")
             self.operations.forget_refusals()
-            if not cluster.options.forgiving:
-                self._namespaces.pop(record.partition, None)
         assumed.truth.take_over(cluster.truths[record.partition], record.offset)
         cluster.truths[record.partition] = assumed.truth
         others = (other.name for other in cluster.alive() if other.incarnation != starter)
@@ -512,9 +517,10 @@ class SimChecks:
         self._assumed.pop((process.incarnation, partition), None)
 
 
-def _is_same(have: TrueState | None, want: TrueState | None) -> bool:
-    """Whether a cold start takes a key as it was; the versions of bundles are raised."""
+def _is_same(key: bytes, have: TrueState | None, want: TrueState | None) -> bool:
+    """Whether a cold start takes a key as it was: versions are raised, and a namespace that never was counts as deleted."""
     if have is None or want is None:
-        return have is want
+        is_deleted = b"/0x" not in key and have is not None and have.state is State.DELETED
+        return have is want or (want is None and is_deleted)
     raised = want._replace(version=max(have.version, want.version))
     return have == raised

@@ -20,12 +20,16 @@ class SimCluster(SimStage):
     Attributes:
         processes: Every process ever started, by number.
         sick: The one that is left sick while the others are judged.
+        bent: The one whose view is another one than all others', which is nobody's fault here.
+        differing: Who has reported that it differs from whom: names of processes and of brokers.
     """
 
     def __init__(self, seed: int, options: EngineOptions, trace: SimTrace) -> None:
         super().__init__(seed, options, trace)
         self.processes: list[SimProcess] = []
         self.sick: SimProcess | None = None
+        self.bent: SimProcess | None = None
+        self.differing: set[tuple[str, str]] = set()
 
     def alive(self) -> list[SimProcess]:
         """Processes that exist, paused ones included."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.engine.commands import Shutdown
 from statechannel.protocol.codec import HEARTBEAT_KEY
+from statechannel.protocol.digest import first_count
 from statechannel.protocol.log import Topic
 from statechannel.sim import drafts
 from statechannel.sim.drafts import Scribe
@@ -101,6 +102,7 @@ NIGHT_OVER_S = 35.0
 FORGERIES = 6
 FALSE_MARKS = 6
 TRANSACTIONS = 6
+ADDED_PARTITIONS = 2
 COPIED_ID = 0.4
 SLEEP_AGAIN_S = 3.0
 SLEEP_MAX_S = 45.0
@@ -160,25 +162,26 @@ class Faults:
             now_s += rng.expovariate(1 / options.command_every_s)
             entries.append((now_s, None))
         entries.sort(key=lambda entry: entry[0])
-        if options.sleepers:
-            times_s = Random(f"{cluster.seed}/sleepers")
-            entries += [(times_s.uniform(5.0, options.duration_s), self._sleep) for _ in range(SLEEPS)]
-        if options.forgers:
-            times_s = Random(f"{cluster.seed}/forgers")
-            entries += [(times_s.uniform(5.0, options.duration_s), self._forge) for _ in range(FORGERIES)]
+        for name, wanted, strike, count in (
+            ("sleepers", options.sleepers, self._sleep, SLEEPS),
+            ("forgers", options.forgers, self._forge, FORGERIES),
+        ):
+            if wanted:
+                times_s = Random(f"{cluster.seed}/{name}")
+                entries += [(times_s.uniform(5.0, options.duration_s), strike) for _ in range(count)]
         late = Random(f"{cluster.seed}/single connections")
         for partial, wanted in ((self._sever, options.links), (self._hang, options.hangs), (self._lag, options.lags)):
             if wanted:
                 entries += [(late.uniform(5.0, options.duration_s), partial) for _ in range(PARTIAL_FAULTS)]
-        if options.reopened:
-            times_s = Random(f"{cluster.seed}/reopened")
-            entries += [(times_s.uniform(5.0, options.duration_s), self._reopen) for _ in range(REOPENED)]
-        if options.false_marks:
-            times_s = Random(f"{cluster.seed}/false marks")
-            entries += [(times_s.uniform(5.0, options.duration_s), self._mark) for _ in range(FALSE_MARKS)]
-        if options.transactions:
-            times_s = Random(f"{cluster.seed}/transactions")
-            entries += [(times_s.uniform(5.0, options.duration_s), self._end_transaction) for _ in range(TRANSACTIONS)]
+        for name, wanted, strike, count in (
+            ("reopened", options.reopened, self._reopen, REOPENED),
+            ("false marks", options.false_marks, self._mark, FALSE_MARKS),
+            ("transactions", options.transactions, self._end_transaction, TRANSACTIONS),
+            ("added partitions", options.added_partitions, self._add_partition, ADDED_PARTITIONS),
+        ):
+            if wanted:
+                times_s = Random(f"{cluster.seed}/{name}")
+                entries += [(times_s.uniform(5.0, options.duration_s), strike) for _ in range(count)]
         if options.late_returns:
             times_s = Random(f"{cluster.seed}/late returns")
             entries += [(times_s.uniform(0.4, 1.0) * options.duration_s, self._night) for _ in range(NIGHTS)]
@@ -478,6 +481,17 @@ class Faults:
         for _ in range(rng.choice((0, 1, 1, 2)) if self._cluster.options.hostile else 0):
             self._hostile(rng)
         self._cluster.end_transaction(rng.choice(self._cluster.logs).partition)
+
+    def _add_partition(self, rng: Random) -> None:
+        """Kafka's topic gets a partition, once the channel has recorded its number; something may be written there, too."""
+        cluster = self._cluster
+        if first_count(cluster.logs[0].left()) is None:
+            return
+        cluster.add_partition()
+        cluster.note("Kafka's topic gets a partition")
+        cluster.trace.count("partitions added")
+        if cluster.options.hostile:
+            cluster.unused[-1].append(cluster.now_ms, b"t/one", bytes(rng.randrange(256) for _ in range(3)))
 
     def _broken(self, rng: Random) -> None:
         cluster = self._cluster

@@ -92,6 +92,9 @@ class LivenessPhase:
         if options.lost_heads:
             join_behind_lost_heads(cluster, Random(f"{cluster.seed}/lost heads"))
             self._await_health(at_least_s=0.0)
+        if options.bent_views:
+            differ(cluster, Random(f"{cluster.seed}/bent views"))
+            self._await_health(at_least_s=0.0)
         if options.deaf_joiners:
             join_without_a_clock(cluster, Random(f"{cluster.seed}/deaf joiners"))
             self._await_health(at_least_s=0.0)
@@ -311,6 +314,9 @@ ALONE_S = 16.0
 """Longer than half the lag and the time after which debts are paid at once: by then some heartbeat was clean again."""
 ALONE_SHARE = 0.5
 JOIN_S = 12.0
+BENT_SHARE = 0.5
+DIFFERS_WITHIN_S = 15.0
+"""The leader says once a second what it holds; a joiner that waits compares on its first word."""
 DEAF_RATES = (6.0, 8.0)
 """At least one record between two ticks: there is a moment without debt only if debts are paid as they are read."""
 DEAF_LAG_S = 30.0
@@ -399,6 +405,48 @@ def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
         cluster.events.run_until(cluster.events.now_s + 0.5)
     for replica in newcomer.engine.replicas:
         compare(newcomer.name, replica.view, cluster.truths[replica.partition])
+
+
+def differ(cluster: SimCluster, rng: Random) -> None:
+    """One process holds another state than all others: a member whose view is bent, or one that joins on a log with a loss.
+
+    Within a bound somebody reports it, and names it; nobody stops, and who joins leniently does not join on such a log.
+    """
+    places = [
+        (truth.view.partition, key.key) for truth in cluster.truths for key in truth.view.existing() if key.is_namespace
+    ]
+    if not places:
+        return
+    if cluster.differing:
+        raise Violation("differs", f"reported although all views are the same: {sorted(cluster.differing)}")
+    partition, name = rng.choice(places)
+    if rng.random() < BENT_SHARE:
+        bent = rng.choice(cluster.alive())
+        view = bent.engine.replicas[partition].view
+        key = view.keys[name]
+        view.place(key, key.state or State.DELETED, key.version, None, None)
+        key.record_id = "bent"
+        cluster.note(f"{bent.name} holds another id of {name.decode()}")
+        cluster.trace.count("bent views")
+    else:
+        bent = cluster.spawn_newcomer()
+        entries = cluster.logs[partition].entries
+        bent.lose(partition, frozenset(entry.offset for entry in entries if entry.key == name))
+        cluster.note(f"{bent.name} is not given the records of {name.decode()}")
+        cluster.trace.count("joins on a log with a loss")
+    cluster.bent = cluster.sick = bent
+    until_s = cluster.events.now_s + DIFFERS_WITHIN_S
+    while not any(bent.name == who or bent.broker == member for who, member in cluster.differing):
+        if cluster.events.now_s > until_s:
+            raise Violation("unnoticed", f"nobody has reported within {DIFFERS_WITHIN_S:g} s that {bent.name} differs")
+        cluster.events.run_until(cluster.events.now_s + 0.5)
+        replica = bent.engine.replicas[partition]
+        if bent.has_lost and replica.caught_up and not replica.strict:
+            compare(bent.name, replica.view, cluster.truths[partition])
+    if not bent.alive:
+        raise Violation("differs", f"{bent.name} has stopped although it may be right: {bent.reason}")
+    bent.end("its view is bent")
+    cluster.bent = cluster.sick = None
 
 
 def _learn(process: SimProcess, log: SimLog) -> None:

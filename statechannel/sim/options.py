@@ -18,7 +18,7 @@ SHARES = {
     "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
     "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
     "split_hooks": 0.5, "observer": 0.4, "canary": 0.4, "transactions": 0.25, "lost_heads": 0.15,
-    "joint_shutdowns": 0.3,
+    "joint_shutdowns": 0.3, "added_partitions": 0.25, "bent_views": 0.2,
 }  # fmt: skip
 PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25, "transactions": 0.3}
 """Options that came later. Each is drawn by itself, so that the seeds of the corpus mean what they meant."""
@@ -34,6 +34,7 @@ ENDS = (
     "sick_owners",
     "sick_starters",
     "lost_heads",
+    "bent_views",
     "joint_shutdowns",
 )
 """Options that add something to the end of a run, once all processes are well."""
@@ -62,6 +63,8 @@ class EngineOptions:
         sick_owners: One that owns bundles is sick again when all others are judged, and no request asks it for them.
         sick_starters: One that owns bundles dies when all others are judged, and what starts in its place never hears itself.
         split_hooks: Brokers have hooks for splits.
+        added_partitions: Kafka's topic of the channel gets partitions while the channel is in use.
+        bent_views: Once all are well, one member's view is bent: it holds a key as it was never accepted.
         transactions: A producer that this project did not write ends transactions on the channel's topic.
         canary: Each broker asks the others whether they serve what the log says.
         observer: A process that only reads is asked for owners, and suffers as brokers do.
@@ -119,6 +122,8 @@ class EngineOptions:
     observer: bool = False
     canary: bool = False
     transactions: bool = False
+    added_partitions: bool = False
+    bent_views: bool = False
     lost_heads: bool = False
     joint_shutdowns: bool = False
     forgiving: bool = False

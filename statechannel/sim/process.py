@@ -137,6 +137,7 @@ class SimProcess:
         lag_s: How late records are delivered, by topic.
         served: Bundles and generations after the last step.
         opened: Bundles that are prepared or served, by the calls of hooks.
+        has_lost: It reads a log with a loss.
         well_since_s: Since when it has not been paused or cut off.
     """
 
@@ -168,6 +169,7 @@ class SimProcess:
         self.reason = ""
         self.served: dict[str, int] = {}
         self.opened: OpenedBundles = ()
+        self.has_lost = False
         self.well_since_s = stage.events.now_s
         self._mono_s = self.rng.uniform(0.0, 1000.0)
         self._skew_ms = self.rng.choice((0, 0, -7_000, 90_000))
@@ -177,10 +179,12 @@ class SimProcess:
         self._tick_s = -1.0
         entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
         identity = Identity(broker, self.incarnation, entropy, self.now.wall_ms, {"tcp": f"tcp://{self.name}"})
-        self.engine = Engine(identity, replace(engine_config(stage.options, take_over=take_over), observes=observes))
+        config = replace(engine_config(stage.options, take_over=take_over), observes=observes)
+        self.engine = Engine(identity, replace(config, partitions=stage.partitions_used()))
         self.subscriber = Subscriber(self)
         self._producer = Producer(self, self.rng)
-        self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in stage.all_logs()}
+        logs = stage.logs_read(self.engine.config.partitions)
+        self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in logs}
 
     def __repr__(self) -> str:
         return self.name
@@ -302,6 +306,11 @@ class SimProcess:
         if self.reachable:
             self.stage.trace.count("reopened in a split")
             self.reopen()
+
+    def lose(self, partition: int, offsets: frozenset[int]) -> None:
+        """These records of the channel are not given to it."""
+        self.has_lost = True
+        self._cursors[Topic.CHANNEL, partition].lost = offsets
 
     def ask_ends(self) -> None:
         """As a reader that only reads does where nothing comes."""

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.digest import first_count
 from statechannel.protocol.log import Topic
 from statechannel.sim.log import CleanerSettings, SimLog
 from statechannel.sim.options import LAG_S, TOMBSTONE_S, EngineOptions
@@ -58,6 +59,7 @@ class SimStage(ABC):
 
     Attributes:
         faulty: The phase with faults; ends before the liveness phase.
+        unused: Partitions that Kafka's topic got since the channel began; it does not use them.
     """
 
     def __init__(self, seed: int, options: EngineOptions, trace: SimTrace) -> None:
@@ -69,6 +71,7 @@ class SimStage(ABC):
         self.rng = Random(f"{seed}/world")
         settings = CleanerSettings(int(LAG_S * 1000), int(TOMBSTONE_S * 1000), self.rng.choice((300, 2_000, 8_000)))
         self.logs = [SimLog(Topic.CHANNEL, p, settings, options.copies) for p in range(options.partitions)]
+        self.unused: list[SimLog] = []
         self.registry = SimLog(Topic.REGISTRY, 0, CleanerSettings(segment_ms=10_000))
         self.truths = [Truth(p, options.partitions) for p in range(options.partitions)]
         self.namespaces = NAMESPACES[: options.namespaces]
@@ -81,12 +84,21 @@ class SimStage(ABC):
     def log_s(self, timestamp_ms: int) -> float:
         return (timestamp_ms - _LOG_MS) / 1000
 
-    def all_logs(self) -> list[SimLog]:
-        """Every partition that a process reads."""
-        return [*self.logs, self.registry]
+    def logs_read(self, partitions: int) -> list[SimLog]:
+        """Every partition that a process reads which distributes keys over so many."""
+        return [*(self.logs + self.unused)[:partitions], self.registry]
 
     def log(self, topic: Topic, partition: int) -> SimLog:
-        return self.registry if topic is Topic.REGISTRY else self.logs[partition]
+        return self.registry if topic is Topic.REGISTRY else (self.logs + self.unused)[partition]
+
+    def add_partition(self) -> None:
+        """Kafka's topic gets a partition more."""
+        log = self.logs[0]
+        self.unused.append(SimLog(Topic.CHANNEL, len(self.logs) + len(self.unused), log.settings))
+
+    def partitions_used(self) -> int:
+        """Over how many partitions a process that starts now distributes keys (`kafka.partition_count`)."""
+        return first_count(self.logs[0].left()) or len(self.logs) + len(self.unused)
 
     def partition_of(self, namespace: str) -> int:
         return partition_of(namespace, self.options.partitions)

@@ -209,13 +209,18 @@ class Producer:
 
 
 class Cursor:
-    """The consumer of one partition."""
+    """The consumer of one partition.
+
+    Attributes:
+        lost: Offsets of records that it is not given.
+    """
 
     def __init__(self, process: WireProcess, log: SimLog, rng: Random) -> None:
         self._process = process
         self._log = log
         self._rng = rng
         self._position = -1
+        self.lost: frozenset[int] = frozenset()
         self._scheduled = False
         self._late = False
         self._prefetched = 0
@@ -277,7 +282,7 @@ class Cursor:
             if self._interrupted():
                 return
             self._position = max(self._position, log.first_offset)
-            record = log.next(self._position)
+            record = self._next(self._position)
             if record is None:
                 self._position = log.end
                 process.take(PositionReached(*self._place, log.end, process.mono_s))
@@ -293,6 +298,12 @@ class Cursor:
             process.take(record if len(records) == 1 else RecordsRead(records))
         self.notify()
 
+    def _next(self, position: int) -> RecordRead | None:
+        record = self._log.next(position)
+        while record is not None and record.offset in self.lost:
+            record = self._log.next(record.offset + 1)
+        return record
+
     def _portion(self, first: RecordRead) -> list[RecordRead]:
         """What a replay is handed at once; to a member that has caught up, one record at a time."""
         records = [first]
@@ -300,7 +311,7 @@ class Cursor:
             return records
         if self._process.engine.replicas[self._log.partition].phase is Phase.READING:
             for _ in range(self._portions.choice((0, 1, 10, 100))):
-                following = self._log.next(records[-1].offset + 1)
+                following = self._next(records[-1].offset + 1)
                 if following is None:
                     break
                 records.append(following)

@@ -16,6 +16,7 @@ from statechannel.sim.faults import NIGHT_OVER_S, Blackouts, Faults
 from statechannel.sim.health import LivenessPhase
 from statechannel.sim.observer import SimCanaries, SimObserver
 from statechannel.sim.process import SimProcess
+from statechannel.sim.trace import Violation
 
 if TYPE_CHECKING:
     from statechannel.engine.commands import Outcome
@@ -90,6 +91,10 @@ class SimWorld(SimCluster):
     # --- what processes do ------------------------------------------------------------------------------------------
 
     def append(self, who: str, topic: Topic, partition: int, key: bytes, value: bytes | None) -> int:
+        if topic is Topic.CHANNEL and partition >= len(self.logs):
+            raise Violation(
+                "partitions", f"{who} writes to partition {partition}, and the channel uses {len(self.logs)}"
+            )
         log = self.log(topic, partition)
         offset = log.append(self.now_ms, key, value)
         if topic is Topic.CHANNEL:
@@ -162,6 +167,9 @@ class SimWorld(SimCluster):
                 self.faults.cold_start_began(process)
             case "record.forged":
                 self._forgeries.emitted(process, dict(emit.facts))
+            case "replica.differs":
+                self.differing.add((process.name, emit.facts["member"]))
+                self.note(f"{process.name} differs from {emit.facts['member']} at {emit.facts['offset']}")
             case "cold-start.abandoned":
                 self._checks.cold_start_abandoned(process, emit.facts["partition"])
             case _:

@@ -225,8 +225,8 @@ def _lost_owner_named(patcher: Patcher) -> None:
 @plant(ENGINE, "an observer calls no broker lost", needs="observer")
 def _observer_trusts_the_silent(patcher: Patcher) -> None:
     def make(expire: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(members: Any, now_s: float, *, keep: str) -> Any:
-            return [] if keep == OBSERVER_INCARNATION else expire(members, now_s, keep=keep)
+        def bent(members: Any, now_s: float, *, keep: str, **how: Any) -> Any:
+            return [] if keep == OBSERVER_INCARNATION else expire(members, now_s, keep=keep, **how)
 
         return bent
 

@@ -12,6 +12,7 @@ from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.joiner import Aside, HeldRecord, Joiner
 from statechannel.protocol.record import Kind
 from statechannel.protocol.replica import Replica
+from statechannel.sim import stage
 from tests.mutants.planting import Patcher, nothing, plant
 
 PROTOCOL = "protocol"
@@ -194,6 +195,32 @@ def _head_not_restated(patcher: Patcher) -> None:
 @plant(ENGINE, "the mark of a lost head is written before what was deleted is asserted", end="lost_heads")
 def _head_marked_at_once(patcher: Patcher) -> None:
     patcher.bend(Restating, "go_on", lambda _: lambda _run, _context, _proposals, _partition, *, since=None: True)
+
+
+@plant(ENGINE, "a cold start goes on at the versions that it has read")
+def _cold_start_at_the_same_versions(patcher: Patcher) -> None:
+    patcher.bend(replica_module, "lift", lambda _: lambda _view, _version: [])
+
+
+@plant(ENGINE, "a process that starts takes the number of partitions from Kafka", needs="added_partitions")
+def _number_taken_from_kafka(patcher: Patcher) -> None:
+    patcher.bend(stage, "first_count", lambda _: lambda _records: None)
+
+
+@plant(ENGINE, "and goes on where others use another number", needs="added_partitions")
+def _other_numbers_ignored(patcher: Patcher) -> None:
+    patcher.bend(stage, "first_count", lambda _: lambda _records: None)
+    patcher.bend(Replica, "_counts_like", lambda _: lambda _replica, _heartbeat: True)
+
+
+@plant(ENGINE, "nobody compares what heartbeats say of their writers' views", end="bent_views")
+def _views_not_compared(patcher: Patcher) -> None:
+    patcher.bend(Replica, "_compare", nothing)
+
+
+@plant(ENGINE, "who joins does not compare what it read with what its voucher holds", end="bent_views")
+def _voucher_not_compared(patcher: Patcher) -> None:
+    patcher.bend(Replica, "_is_vouched", lambda _: lambda _replica, _aside, _view: True)
 
 
 @plant(PROTOCOL, "no missing offset was compacted")

@@ -79,7 +79,8 @@ FAST = {
     "any-bytes-are-a-mark": 0, "lenient-once-started-over": 7, "left-while-joining": 141, "cold-start-of-its-own": 100,
     "newer-format-ignored": 13, "heartbeat-not-awaited": 0, "one-lane": 1, "debts-left-while-one-joins": 4,
     "parts-let-go-in-a-split": 9,
-    "writes-to-the-end": 0, "lost-owner-named": 19,
+    "writes-to-the-end": 0, "lost-owner-named": 19, "cold-start-at-the-same-versions": 1,
+    "number-taken-from-kafka": 0, "other-numbers-ignored": 0, "every-gap-is-compaction": 6, "no-gap-is-compaction": 0,
     "observer-trusts-the-silent": 20, "observer-announces-itself": 0,
 }  # fmt: skip
 """The first seed that shows it; where a change moves that, one of those behind it has to."""
@@ -93,8 +94,13 @@ def test_planted_bug_is_caught(name: str) -> None:
 
 
 RARE = {
-    "mark-ignored": 26,
-    "equal-version-taken": 14,
+    "mark-ignored": 2,
+    "equal-version-taken": 2,
+    "lost-head-joined": 3,
+    "head-not-restated": 0,
+    "head-marked-at-once": 1,
+    "views-not-compared": 0,
+    "voucher-not-compared": 3,
     "no-deputy": 17,
     "heard-though-it-serves-nothing": 48,
     "no-probes": 8,

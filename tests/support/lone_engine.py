@@ -1,7 +1,7 @@
 """One engine on a log that is kept for it in plain lists: nothing is lost, late or reordered unless a test holds it."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -23,6 +23,7 @@ from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
     CommandReceived,
+    HeadLost,
     HookFinished,
     Input,
     KafkaLimited,
@@ -70,14 +71,21 @@ def heartbeat(incarnation: str, clean_to: int) -> bytes:
     )
 
 
+def member(broker: str, *, phase: str = "caught-up", **more: Any) -> bytes:
+    """What a broker says of itself in the registry; `more` stands in it as well."""
+    fields = {"format": MEMBER_FORMAT, "kind": "member", "broker": broker, "incarnation": f"{broker}-1", "seq": 1}
+    fields |= {"since": 0, "phase": phase, "mode": "normal", "accepting": True, "listeners": {}}
+    return orjson.dumps(fields | more)
+
+
 class LoneEngine:
     """Broker `a`, process `a-1`, on one partition.
 
     Attributes:
         channel: Key, value and log time of every record; the offset is the index.
         registry: Log time, key and value of every record of the registry.
-        first: Offset of the first record that is left.
-        head: First offset of the log: records before it were deleted.
+        first: Offset of the first record that is left; those before were cleaned.
+        deleted: Offset below which all records were deleted.
         held: Appends to the channel that are on their way while `hold` is set.
         fail: The error that is reported of an append instead of its landing, if any.
         deaf: Whether it reads nothing of the registry.
@@ -89,12 +97,19 @@ class LoneEngine:
     """
 
     def __init__(
-        self, channel: list[tuple[bytes, bytes | None, int]], *, first: int = 0, head: int = 0, **config: Any
+        self,
+        channel: list[tuple[bytes, bytes | None, int]],
+        *,
+        first: int = 0,
+        deleted: int = 0,
+        log: str = "",
+        registry: Sequence[tuple[int, bytes, bytes]] = (),
+        **config: Any,
     ) -> None:
-        self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000, LISTENERS), EngineConfig(**config))
+        self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000, LISTENERS, log=log), EngineConfig(**config))
         self.channel = list(channel)
-        self.first = first
-        self.head = head
+        self.first = max(first, deleted)
+        self.deleted = deleted
         self.held: list[Append] = []
         self.hold = False
         self.fail: Callable[[Append], AppendFailed | None] = lambda _: None
@@ -108,12 +123,12 @@ class LoneEngine:
         self.delivered: list[int | None] = []
         self._tokens = 0
         self._asked: dict[int, Callable[[Outcome], None]] = {}
-        self.registry: list[tuple[int, bytes, bytes]] = []
+        self.registry = list(registry)
         self._inputs: deque[Input] = deque()
         self._now_s = 100.0
         self._position = 0
         self._heard = 0
-        self._step(PartitionOpened(Topic.REGISTRY, 0, 0, 0))
+        self._step(PartitionOpened(Topic.REGISTRY, 0, 0, len(self.registry)))
         self._open()
         self._pump()
 
@@ -148,20 +163,7 @@ class LoneEngine:
 
     def hear(self, broker: str, *, phase: str = "caught-up", **more: Any) -> None:
         """Somebody else is heard in the registry; `more` stands in the record as well."""
-        member = {
-            "format": MEMBER_FORMAT,
-            "kind": "member",
-            "broker": broker,
-            "incarnation": f"{broker}-1",
-            "seq": 1,
-            "since": 0,
-            "phase": phase,
-            "mode": "normal",
-            "accepting": True,
-            "listeners": {},
-            **more,
-        }
-        self.registry.append((self._ms(), broker.encode(), orjson.dumps(member)))
+        self.registry.append((self._ms(), broker.encode(), member(broker, phase=phase, **more)))
         self._pump()
 
     def read_registry_record(self) -> None:
@@ -175,6 +177,11 @@ class LoneEngine:
         self._open()
         self._pump()
 
+    def ask_end(self) -> None:
+        """The reader asks where the log ends, as it does where nothing comes."""
+        self._reached()
+        self._pump()
+
     def let_through(self) -> None:
         """What was held lands in the log."""
         self.hold = False
@@ -183,8 +190,8 @@ class LoneEngine:
             self._land(append)
         self._pump()
 
-    def report(self, report: Appended | AppendFailed | HookFinished | KafkaLimited) -> None:
-        """The client reports on an append, or what limits it, or a hook returns."""
+    def report(self, report: Appended | AppendFailed | HeadLost | HookFinished | KafkaLimited) -> None:
+        """The client reports on an append, or what limits it, or a lost head, or a hook returns."""
         self._step(report)
         self._pump()
 
@@ -220,7 +227,7 @@ class LoneEngine:
 
     def _open(self) -> None:
         self._position = self.first
-        self._step(PartitionOpened(Topic.CHANNEL, 0, self.head, len(self.channel)))
+        self._step(PartitionOpened(Topic.CHANNEL, 0, self.deleted, len(self.channel)))
         if self.first:
             self._reached()
 
@@ -255,7 +262,7 @@ class LoneEngine:
                 self._inputs.append(LeadershipChanged(effect.stand))
             case RestartReading():
                 self.restarts += 1
-                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, self.head, len(self.channel)))
+                self._inputs.append(PartitionOpened(Topic.CHANNEL, 0, self.deleted, len(self.channel)))
             case _:
                 pass
 

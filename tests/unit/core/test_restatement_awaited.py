@@ -12,7 +12,7 @@ def lost(engine: Engine) -> bool:
 
 
 def test_it_says_once_that_it_waits_until_the_head_is_restated() -> None:
-    alone = LoneEngine([(*row, 100_000) for row in ROWS], first=FIRST, head=FIRST)
+    alone = LoneEngine([(*row, 100_000) for row in ROWS], deleted=FIRST)
     alone.run(5)
     assert (alone.events.count(AWAITED), alone.engine.caught_up, lost(alone.engine)) == (1, False, True)
     for row in (*RESTATED, head_mark(FIRST)):

@@ -1,5 +1,7 @@
 """What a heartbeat says of its writer's view, and what a reader makes of it (protocol.md section 5)."""
 
+from itertools import product
+
 import orjson
 import pytest
 
@@ -162,6 +164,17 @@ def test_the_first_number_of_partitions_in_the_log_counts(end: int) -> None:
     assert first.other_counts == {"b": 3}
     first.read(NOW_S, record(2, HEARTBEAT, says("b", 1, 1, None, partitions=1)))
     assert first.other_counts == {}
+
+
+@pytest.mark.parametrize("order", ["".join(letters) for letters in product("13", repeat=4)])
+def test_whichever_heartbeat_is_the_first_those_who_began_at_the_same_moment_end_with_one_number(order: str) -> None:
+    """Each has found an empty log, and Kafka has told them different numbers."""
+    readers = {number: reader(end=0, partitions=int(number)) for number in "13"}
+    for offset, number in enumerate(order):
+        value = says(f"b{number}", offset - 1, offset - 1, None, partitions=int(number))
+        for replica in readers.values():
+            replica.read(NOW_S, record(offset, HEARTBEAT, value))
+    assert [number for number, replica in readers.items() if replica.caught_up] == [order[0]]
 
 
 def test_a_heartbeat_that_names_no_number_stops_nobody() -> None:

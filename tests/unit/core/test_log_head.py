@@ -1,0 +1,163 @@
+"""Records that were deleted from the channel: what members restate, and what one that joins waits for (protocol.md section 6)."""
+
+import orjson
+import pytest
+
+from statechannel.engine.inputs import HeadLost
+from statechannel.engine.log_head import RESTATE_GAP_S
+from statechannel.protocol.codec import HEAD_KEY, HEARTBEAT_KEY
+from statechannel.protocol.replica import Phase
+from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, member
+
+NEVER_S = 120
+KNOWN = 50
+THIS, OTHER = "topic-one", "topic-two"
+DEAD = [(1_000, b"z", member("z", log=THIS, applied={"0": KNOWN}))]
+"""The registry of a cluster that has died; the last that one of its brokers said."""
+FOREIGN = [(1_000, b"z", member("z", log=OTHER, applied={"0": 3}))]
+LOG = [(NAMESPACE, CREATED, 1_000)]
+
+
+def phase(alone: LoneEngine) -> Phase:
+    return alone.engine.replicas[0].phase
+
+
+def wait_long(alone: LoneEngine) -> None:
+    """Nobody writes; its reader asks where the log ends, and what it begins is given time to end."""
+    for _ in range(NEVER_S):
+        alone.run(1)
+        alone.ask_end()
+
+
+def marks(alone: LoneEngine) -> list[dict]:
+    return [orjson.loads(alone.channel[offset][1] or b"") for offset in alone.written(HEAD_KEY)]
+
+
+# --- a log that is shorter than what was read of it, or another one -------------------------------------------------
+
+
+@pytest.mark.parametrize("registry", [DEAD, FOREIGN], ids=["shorter", "another topic"])
+@pytest.mark.parametrize("log", [LOG, []], ids=["some records", "empty"])
+def test_a_log_that_holds_less_than_brokers_have_read_is_not_joined(registry, log) -> None:
+    alone = LoneEngine(log, log=THIS, registry=registry)
+    wait_long(alone)
+    assert phase(alone) is Phase.WAITING
+    assert "log.shorter" in alone.events
+    assert "cold-start.began" not in alone.events
+    assert not alone.engine.accepting
+    assert alone.channel == log, "it writes nothing"
+
+
+@pytest.mark.parametrize(("registry", "bound"), [(DEAD, 2 * KNOWN), (FOREIGN, 2 * 3)], ids=["shorter", "another topic"])
+def test_who_is_to_accept_the_loss_starts_cold_above_every_version_that_can_have_been_served(registry, bound) -> None:
+    alone = LoneEngine(LOG, log=THIS, registry=registry, accept_lost_head=True)
+    wait_long(alone)
+    assert alone.engine.accepting
+    view = alone.engine.replicas[0].view
+    assert min(key.version for key in view.live()) > bound
+
+
+@pytest.mark.parametrize("registry", [DEAD, FOREIGN], ids=["shorter", "another topic"])
+def test_who_is_to_accept_the_loss_begins_with_an_empty_log_as_well(registry) -> None:
+    alone = LoneEngine([], log=THIS, registry=registry, accept_lost_head=True)
+    wait_long(alone)
+    assert alone.engine.accepting
+    assert "cold-start.ended" in alone.events
+
+
+def test_a_log_as_long_as_what_was_read_of_it_is_joined_at_once() -> None:
+    alone = LoneEngine(LOG, log=THIS, registry=[(1_000, b"z", member("z", log=THIS, applied={"0": 0}))])
+    alone.run(12)
+    assert alone.engine.accepting
+    assert "log.shorter" not in alone.events
+
+
+def test_who_reads_more_slowly_than_others_does_not_start_over() -> None:
+    """A member had read further when it joined: what it has read by then is in the log."""
+    alone = LoneEngine(LOG, log=THIS)
+    alone.away = True
+    alone.hear("z", log=THIS, applied={"0": 2})
+    for clean_to in (0, 1):
+        alone.put(HEARTBEAT_KEY, heartbeat("z-1", clean_to))
+    alone.run(3)
+    alone.away = False
+    alone.run(12)
+    assert alone.engine.caught_up
+    assert alone.restarts == 0
+
+
+def test_a_forged_position_stops_nobody_while_a_member_lives() -> None:
+    """That it waits for a word is all that the registry can do to it."""
+    forged = (1_000, b"x", member("x", log=THIS, applied={"0": 10**9}))
+    alone = LoneEngine(LOG, log=THIS, registry=[forged])
+    for second in range(20):
+        alone.hear("z", log=THIS, applied={"0": len(alone.channel) - 1}, seq=second)
+        alone.put(HEARTBEAT_KEY, heartbeat("z-1", len(alone.channel) - 1))
+        alone.run(1)
+    assert alone.engine.caught_up
+    assert alone.engine.accepting
+
+
+# --- a log that begins above 0 --------------------------------------------------------------------------------------
+
+
+def test_who_is_alone_with_a_log_without_its_head_waits_for_who_knows_it() -> None:
+    alone = LoneEngine([*LOG, (BUNDLE, b"junk", 1_000)], deleted=1)
+    wait_long(alone)
+    assert phase(alone) is Phase.WAITING
+    assert "cold-start.began" not in alone.events
+
+
+def test_a_heartbeat_alone_does_not_vouch_for_what_was_deleted() -> None:
+    alone = LoneEngine([*LOG, (BUNDLE, b"junk", 1_000)], deleted=1)
+    for _ in range(10):
+        alone.put(HEARTBEAT_KEY, heartbeat("z-1", len(alone.channel) - 1))
+        alone.run(1)
+    assert phase(alone) is Phase.WAITING
+    by = {"broker": "z", "incarnation": "z-1"}
+    alone.put(HEAD_KEY, orjson.dumps({"through": len(alone.channel) - 1, "first": 1, "known": -1, "by": by}))
+    alone.put(HEARTBEAT_KEY, heartbeat("z-1", len(alone.channel) - 1))
+    assert alone.engine.caught_up
+
+
+def test_the_leader_restates_what_was_deleted_before_it_marks_the_head() -> None:
+    alone = LoneEngine(LOG)
+    alone.run(12)
+    end = len(alone.channel)
+    alone.report(HeadLost(0, end))
+    alone.run(2)
+    (mark,) = marks(alone)
+    assert mark["first"] == end
+    restated = [offset for offset in alone.written(NAMESPACE) if offset >= end]
+    assert restated
+    assert restated[-1] < alone.written(HEAD_KEY)[0]
+    assert "log.restated" in alone.events
+
+
+def test_deletions_that_go_on_are_restated_again_with_a_pause_between_rounds() -> None:
+    alone = LoneEngine(LOG)
+    alone.run(12)
+    rounds = 4
+    for _ in range(rounds):
+        alone.report(HeadLost(0, len(alone.channel)))
+        alone.run(RESTATE_GAP_S / 2)
+    alone.run(2 * RESTATE_GAP_S)
+    firsts = [mark["first"] for mark in marks(alone)]
+    assert firsts == sorted(set(firsts)), "each round marks a later offset"
+    assert 2 <= len(firsts) <= rounds
+    last = alone.written(NAMESPACE)[-1]
+    assert firsts[-1] <= last < alone.written(HEAD_KEY)[-1]
+    assert alone.engine.caught_up
+
+
+def test_what_is_above_the_deleted_part_already_is_not_restated() -> None:
+    alone = LoneEngine(LOG)
+    alone.run(12)
+    alone.report(HeadLost(0, 5))
+    alone.run(2)
+    again = len(alone.written(NAMESPACE))
+    alone.run(RESTATE_GAP_S)
+    alone.report(HeadLost(0, alone.written(NAMESPACE)[-1]))
+    alone.run(2)
+    assert len(marks(alone)) == 2
+    assert len(alone.written(NAMESPACE)) == again
