@@ -123,7 +123,9 @@ TABLE: tuple[Metric, ...] = (
     # --- the cluster
     Metric("mode", _G, "1 for the current mode of this member", ("mode",)),
     Metric("caught_up", _G, "1 while this member judges every partition"),
-    Metric("replicas_differ", _G, "Brokers, by partition, that hold other accepted states than this member; 10 at most"),
+    Metric(
+        "replicas_differ", _G, "Brokers, by partition, that hold other accepted states than this member; 10 at most"
+    ),
     Metric("draining", _G, "1 while this member drains for a shutdown"),
     Metric("is_leader", _G, "1 while this member leads"),
     Metric("leader_term", _G, "Offset of its leadership claim; -1 while it does not lead"),
