@@ -106,6 +106,10 @@ RULES = (
         "heartbeat-not-awaited", 5, "After a silence a member reads a heartbeat of its own back before it writes anything else.",
         "abandoned", _ABANDONED,
     ),
+    Rule(
+        "cold-start-at-the-same-versions", 5, "A cold start raises bundles above every version that can have been accepted.",
+        "abandoned", (Property.GENERATIONS,),
+    ),
 )  # fmt: skip
 
 
@@ -147,7 +151,7 @@ def _search_outages(rule: Rule, executor: Executor | None) -> Found | None:
         if tally.wrong is not None:
             path, session, what = tally.wrong
             # What processes write depends on the rule, too: no reader alone shows it.
-            of_log = what in (Property.OVERTURNED, Property.HISTORIES) or LANDS in path.events
+            of_log = what in (Property.OVERTURNED, Property.HISTORIES, Property.GENERATIONS) or LANDS in path.events
             return Found(
                 [Letter(entry.key, entry.value) for entry in path.log],
                 None if of_log else session.opened.end,

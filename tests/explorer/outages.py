@@ -122,6 +122,7 @@ class Property(StrEnum):
     COLD_START = "a cold start changes what was accepted, though the log was vouched for"
     WAITS = "the log vouches for itself, and a member waits all the same"
     OVERTURNED = "a cold start overturns the history of a member that has written since"
+    GENERATIONS = "a cold start goes on at a version that was accepted before"
     HISTORIES = "two processes act on two histories"
     READS = "a member does not read to the end"
 
@@ -278,6 +279,10 @@ START: Mapping[str, Callable[[], Path]] = {"awake": begin, "abandoned": begin_ab
 JUNK: Mapping[str, Any] = {"base": JUNK_BASE, "state": State.ASSIGNED, "from": None, "to": "z"}
 
 
+ABOVE_ALL = 1_000
+"""A version that no cold start raises a bundle to."""
+
+
 def _move(path: Path, view: View, covers: int | None = None) -> Letter:
     key = view.keys[LOW]
     offset = len(path.log)
@@ -328,6 +333,8 @@ def _unasked(path: Path, view: View, low: KeyState) -> Iterator[Path]:
         yield path.after("late mark", Letter(COLD_START_KEY, marks[-1].value))
     if path.events[-2:] != (AGE, AGE):
         yield path.after(AGE, now=path.now + 1)
+    if path.pending:
+        yield path.after("junk above all", write(LOW, f"r{offset}", offset - 1, version=ABOVE_ALL, **JUNK))
 
 
 def _wake(path: Path, view: View) -> Path:
@@ -379,6 +386,8 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
         assumed = states_of(replica.view)
         if assumed != states_of(view) and (not _nothing_clean(path) or not view.ledger.open):
             raise _WrongError(Wrong(path, session, Property.COLD_START))
+        if assumed != states_of(view) and replica.view.keys[LOW].version <= view.keys[LOW].version:
+            raise _WrongError(Wrong(path.after(BEGINS), session, Property.GENERATIONS))
         if (signature := repr(sorted(assumed.items()))) in seen:
             continue
         seen.add(signature)
