@@ -410,7 +410,7 @@ def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
 def differ(cluster: SimCluster, rng: Random) -> None:
     """One process holds another state than all others: a member whose view is bent, or one that joins on a log with a loss.
 
-    Within a bound another process reports it, and names it; no process stops, and one that reads leniently does not join.
+    Within a bound a member reports it, and names it; no member stops, and none joins leniently on such a log.
     """
     places = [
         (truth.view.partition, key.key) for truth in cluster.truths for key in truth.view.existing() if key.is_namespace
@@ -439,7 +439,7 @@ def differ(cluster: SimCluster, rng: Random) -> None:
     while not any(bent.name == who or bent.broker == member for who, member in cluster.differing):
         if cluster.events.now_s > until_s:
             raise Violation(
-                "unnoticed", f"no process has reported within {DIFFERS_WITHIN_S:g} s that {bent.name} differs"
+                "unnoticed", f"no member has reported within {DIFFERS_WITHIN_S:g} s that {bent.name} differs"
             )
         cluster.events.run_until(cluster.events.now_s + 0.5)
         replica = bent.engine.replicas[partition]

@@ -85,7 +85,7 @@ class SimStage(ABC):
         return (timestamp_ms - _LOG_MS) / 1000
 
     def logs_read(self, partitions: int) -> list[SimLog]:
-        """Every partition that is read by a process with this number of partitions."""
+        """Every partition that a process reads which distributes keys over this number of them."""
         return [*(self.logs + self.unused)[:partitions], self.registry]
 
     def log(self, topic: Topic, partition: int) -> SimLog:

@@ -384,9 +384,10 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
         tally.starts["cold"] += 1
         names = replica.assume()
         assumed = states_of(replica.view)
-        if assumed != states_of(view) and (not _nothing_clean(path) or not view.ledger.open):
+        is_changed = _without_versions(assumed) != _without_versions(states_of(view))
+        if is_changed and (not _nothing_clean(path) or not view.ledger.open):
             raise _WrongError(Wrong(path, session, Property.COLD_START))
-        if assumed != states_of(view) and replica.view.keys[LOW].version <= view.keys[LOW].version:
+        if is_changed and replica.view.keys[LOW].version <= view.keys[LOW].version:
             raise _WrongError(Wrong(path.after(BEGINS), session, Property.GENERATIONS))
         if (signature := repr(sorted(assumed.items()))) in seen:
             continue
@@ -395,6 +396,11 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
         yield path.after("a process starts", *letters, heartbeat(len(path.log) + len(letters) - 1, "c"), alive=True)
         acting = assumed if _is_bent(ColdStart, "_continue") else None
         yield path.after(BEGINS, pending=letters, acting=acting, answered=False)
+
+
+def _without_versions(states: Mapping[bytes, Any]) -> dict[bytes, object]:
+    """A cold start raises the versions of bundles, and leaves their states."""
+    return {key: (state[0], *state[2:-1]) for key, state in states.items()}
 
 
 def _nothing_clean(path: Path) -> bool:
