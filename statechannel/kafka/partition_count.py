@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from statechannel.kafka.errors import TopicPolicyError
 from statechannel.kafka.tail import PartitionTail, Span
+from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.digest import first_count
 from statechannel.protocol.log import Topic
 
@@ -36,7 +37,7 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
     with PartitionTail(
         settings, Topic.CHANNEL, topics.channel, 0, group_id=topics.reader_group, timeout_s=timeout_s
     ) as tail:
-        used = _recorded(tail) or _written(tail, info.partitions)
+        used = _used(tail, info.partitions)
     if used > info.partitions:
         raise TopicPolicyError(
             f"The topic {info.name} has {info.partitions} partitions, and its channel uses {used}.",
@@ -45,21 +46,22 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
     return replace(info, partitions=used)
 
 
-def _recorded(tail: PartitionTail) -> int | None:
-    """The first number among the newest records that name one, so that a single heartbeat at the end decides nothing."""
+def _used(tail: PartitionTail, in_kafka: int) -> int:
+    """The first number among the newest records that name one, so that a single heartbeat at the end decides nothing.
+
+    Brokers of older versions name none, and write heartbeats to each partition that they use: then those that hold records
+    count. Without any heartbeat the channel is new, or an import writes it, which uses all.
+    """
     span, window = tail.span(), FIRST_WINDOW
-    end = span.end
+    end, has_heartbeat = span.end, False
     while end > span.low and span.end - end < SCANNED_MAX:
         start = max(span.low, end - window)
-        named = first_count(tail.records(Span(span.low, start, end)))
+        records = list(tail.records(Span(span.low, start, end)))
+        named = first_count(records)
         if named is not None:
             return named
+        has_heartbeat = has_heartbeat or any(record.key == HEARTBEAT_KEY for record in records)
         end, window = start, window * 4
-    return None
-
-
-def _written(tail: PartitionTail, in_kafka: int) -> int:
-    """The partitions that hold records: brokers of older versions write heartbeats to each that they use, and name no number."""
-    if tail.end_of(0) == 0:
+    if not has_heartbeat:
         return in_kafka
     return next(number for number in range(in_kafka, 0, -1) if tail.end_of(number - 1) > 0)

@@ -231,7 +231,7 @@ class OpenTail:
         self.open = True
 
     def span(self) -> Any:
-        return SimpleNamespace(start=0, end=9)
+        return SimpleNamespace(low=0, start=0, end=9)
 
     def records(self, _: Any) -> Iterator[RecordRead]:
         try:
