@@ -91,6 +91,7 @@ def test_who_never_was_caught_up_leaves_at_once() -> None:
 
 def test_a_bundle_is_handed_over_while_another_partition_was_never_joined() -> None:
     records = [(key, value and value.replace(b'"a-1"', b'"a-0"'), 1000) for key, value, _ in owner().channel]
+    records = [(key, value and value.replace(b'"partitions":1', b'"partitions":2'), ms) for key, value, ms in records]
     engine = LoneEngine(records, partitions=2)
     engine.run(8)
     assert engine.engine.serving() == {BUNDLE.decode(): 4}, "it resumed what its predecessor had"
