@@ -374,14 +374,18 @@ def join_in_a_trickle(cluster: SimCluster, rng: Random, marks: Callable[[int], S
                     "unvouched", f"no heartbeat has vouched for partition {log.partition} for {LAG_S / 2:g} s"
                 )
     process = cluster.spawn_newcomer()
+    _await_join(cluster, process, "a trickle")
+    trickle.is_on = False
+
+
+def _await_join(cluster: SimCluster, process: SimProcess, fault: str) -> None:
     until_s = cluster.events.now_s + JOIN_S
     while not process.engine.caught_up:
         if cluster.events.now_s > until_s or not process.alive:
             raise Violation(
-                "starved", f"{process.broker} has not joined within {JOIN_S:g} s of a trickle: {_phases(process)}"
+                "starved", f"{process.broker} has not joined within {JOIN_S:g} s of {fault}: {_phases(process)}"
             )
         cluster.events.run_until(cluster.events.now_s + 0.5)
-    trickle.is_on = False
 
 
 def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
@@ -396,13 +400,7 @@ def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
             cluster.events.after(rng.uniform(0.0, WATCH_S), partial(_learn, process, log))
     cluster.events.run_until(cluster.events.now_s + rng.uniform(0.0, 2 * WATCH_S))
     newcomer = cluster.spawn_newcomer()
-    until_s = cluster.events.now_s + JOIN_S
-    while not newcomer.engine.caught_up:
-        if cluster.events.now_s > until_s or not newcomer.alive:
-            raise Violation(
-                "starved", f"{newcomer.broker} has not joined within {JOIN_S:g} s of a lost head: {_phases(newcomer)}"
-            )
-        cluster.events.run_until(cluster.events.now_s + 0.5)
+    _await_join(cluster, newcomer, "a lost head")
     for replica in newcomer.engine.replicas:
         compare(newcomer.name, replica.view, cluster.truths[replica.partition])
 
