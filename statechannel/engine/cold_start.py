@@ -162,8 +162,17 @@ class ColdStart:
         return context.now.mono_s - self._waiting_since_s >= context.config.cold_start_after_s
 
     def _is_stuck(self, replica: Replica) -> bool:
-        """Whether only a cold start can end a partition's wait; what was deleted is given up only where an operator says so."""
-        return replica.phase is Phase.WAITING and (self._context.config.accept_lost_head or not replica.is_headless)
+        """Whether only a cold start can end a partition's wait.
+
+        What was deleted is given up only where an operator says so, or where no living member had read more than this one.
+        """
+        if replica.phase is not Phase.WAITING:
+            return False
+        if not replica.is_headless or self._context.config.accept_lost_head:
+            return True
+        own, first = replica.kept, replica.first_offset
+        others = self._context.members.alive.values()
+        return own is not None and not any(own.applied < other.kept(replica.partition) < first for other in others)
 
     def _is_awaited(self, partition: int) -> bool:
         """Whether a partition was left so lately that a heartbeat may still come, however long another one has waited."""
@@ -230,6 +239,7 @@ class ColdStart:
         """The mark is in the log: from here on this view is the one history, and is acted on."""
         context = self._context
         run = self.running.pop(partition)
+        context.replicas[partition].kept = None
         self._left_s.pop(partition, None)
         context.emit("cold-start.ended", partition=partition, through=run.through)
         if context.settled(partition):

@@ -24,8 +24,9 @@ RESTATE_GAP_S: Final = 10.0
 """Between two rounds of a partition: while a wrong policy goes on deleting, each look may find a later first offset."""
 
 KEEP_RUNNING: Final = (
-    "Keep the brokers that are caught up running: they restate what they know within seconds, and others join then."
+    "Keep the brokers that were caught up running: they restate what they know within seconds, and others join then."
 )
+KEPT: Final = "Keep the brokers running: if none has read more, they go on from what they had read, within seconds."
 RESTORE: Final = (
     "restore the channel from an export (`statechannel import`); or, to give up what was deleted, start one broker with "
     "`statechannel broker run --accept-lost-head`."
@@ -113,8 +114,9 @@ class LogHead:
                 partition=partition,
                 first=replica.first_offset,
                 known=replica.known,
+                kept=-1 if replica.kept is None else replica.kept.applied,
                 why=replica.why,
-                hint=f"{KEEP_RUNNING} If none is alive: {RESTORE}",
+                hint=f"{KEEP_RUNNING} If none is alive: {RESTORE}" if replica.kept is None else KEPT,
             )
 
     def _compare_positions(self) -> None:

@@ -127,6 +127,12 @@ class Member:
         """It judges every partition."""
         return self.steady.get("phase") == "caught-up"
 
+    def kept(self, partition: int) -> int:
+        """Offset through which it judged a partition before records were deleted that it had not read; -1: it keeps nothing."""
+        kept = self.steady.get("kept")
+        offset = kept.get(str(partition)) if isinstance(kept, dict) else None
+        return offset if type(offset) is int else -1
+
     @property
     def accepting(self) -> bool:
         """It may be given bundles."""

@@ -571,6 +571,7 @@ class Presence:
             "canary": context.troubles.canary_fields(),
             "throttled": None if throttled is None else throttled.fields(),
             "refused": None if refused is None else refused.fields(),
+            "kept": {str(r.partition): r.kept.applied for r in context.replicas if r.kept is not None} or None,
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

@@ -17,7 +17,7 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view_rows import dump, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from statechannel.protocol.cold_start_marks import HeadMark
     from statechannel.protocol.log import RecordRead
@@ -165,9 +165,7 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
     names = {late.key: parse_key(late.key) for late in asserts}
     namespaces = {parts.namespace for parts in names.values() if parts is not None}
     before = {row.key: row for row in dump(view)}
-    for key in view.existing():
-        if key.namespace in namespaces and not key.derived:
-            joiner.hold(key.key, HeldRecord(key.offset, _assert_of(key)))
+    _hold(joiner, [key for key in view.existing() if key.namespace in namespaces])
     for late in asserts:
         parts = names[late.key]
         if parts is not None and possible(late.record, parts):
@@ -189,6 +187,25 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
             if key.more is not None and there.record_id == key.record_id:
                 there.more = key.more
     return result, [*_differences(view, result)]
+
+
+def continued(kept: View, since: Joiner) -> Joiner:
+    """What a lenient reader holds that knew these states, and has read what another one has read since."""
+    since.settle()
+    joiner = Joiner(kept.partition, kept.partitions, kept.newest_format)
+    _hold(joiner, kept.existing())
+    for name, held in since.held.items():
+        joiner.take(held.offset, name, held.record)
+    for name in since.nulls:
+        joiner.held.pop(name, None)
+    joiner.last, joiner.nulls, joiner.applied = dict.fromkeys(joiner.held, -1) | since.last, since.nulls, since.applied
+    return joiner
+
+
+def _hold(joiner: Joiner, keys: Iterable[KeyState]) -> None:
+    for key in keys:
+        if not key.derived:
+            joiner.hold(key.key, HeldRecord(key.offset, _assert_of(key)))
 
 
 def lift(view: View, version: int) -> list[str]:

@@ -12,7 +12,7 @@ from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.digest import ViewDigest, ViewSummary, partitions_in
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
-from statechannel.protocol.overruling import OverruledState, Restated, lift, overrule
+from statechannel.protocol.overruling import OverruledState, Restated, continued, lift, overrule
 from statechannel.protocol.record import NEWEST_FORMAT
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
@@ -88,6 +88,7 @@ class Replica:
             without such a proof.
         compared: What heartbeats say of the accepted keys beside what this reader holds, the newest of each broker.
         other_counts: Number of partitions by broker, of those that distribute the channel's keys by another one than this reader.
+        kept: The view that was judged until records were deleted that this reader had not read; None without one.
         unused: Offsets that never held a record, first and last of each run, since the caller took them: transaction markers.
     """
 
@@ -128,6 +129,8 @@ class Replica:
         self.overruled: list[OverruledState] = []
         self.first_offset = 0
         self.known = -1
+        self.kept: View | None = None
+        self._left: View | None = None  # judged until this reader was left at a gap
         self.compared: dict[str, ComparedView] = {}
         self.other_counts: dict[str, int] = {}
         self._digest: ViewDigest | None = None
@@ -162,6 +165,10 @@ class Replica:
     def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
         """Start to read the partition from its beginning."""
         self._opened_at_s = self.read_at_s = now_s
+        left = self.view if self.phase is Phase.CAUGHT_UP else self._left
+        if left is not None and first_offset > self.position:
+            self.kept = left
+        self._left = None
         self.position = self.timestamp_ms = 0
         self.end_offset, self.first_offset = end_offset, first_offset
         self.marks = Marks()
@@ -376,6 +383,7 @@ class Replica:
 
     def _start_over_at_gap(self, offset: int) -> None:
         self._start_over(f"offsets {self.position} to {offset - 1} were compacted before this reader reached them")
+        self._left = self.view
         self._has_gap = True
 
     def _gap(self, now_s: float, offset: int, timestamp_ms: int = 0) -> bool:
@@ -507,18 +515,22 @@ class Replica:
     def assume(self) -> list[str]:
         """Cold start: accept the view as the truth; returns the keys that have to be asserted.
 
+        Where records were deleted that no member had read, it is what this one held before, with what was written since.
         Live bundles get a version above all that was ever accepted, so that no generation is served twice.
         """
         aside = self._aside
         if aside is None:
             return []
         aside.cut(self.applied)
-        self.view = aside.joiner.view()
-        names = dict.fromkeys(key.decode() for key in aside.joiner.last)
+        kept = self.kept if self.is_headless else None
+        joiner = aside.joiner if kept is None else continued(kept, aside.joiner)
+        self.view = joiner.view()
+        names = dict.fromkeys(key.decode() for key in joiner.last)
         bound = self._version_bound()
         names |= dict.fromkeys(lift(self.view, bound))
         self.view.highest = max(self.view.highest, bound)
         self._catch_up("cold start: the view is accepted as the truth")
+        self.kept = kept  # until the mark is in the log: this cold start may be given up
         return [*names]
 
     @property
@@ -543,7 +555,7 @@ class Replica:
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP
         self.why = why
-        self._aside = None
+        self._aside = self.kept = None
         self.view.changed_at = self.view.applied
 
     def _start_over(self, why: str) -> None:

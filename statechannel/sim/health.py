@@ -314,6 +314,10 @@ ALONE_S = 16.0
 """Longer than half the lag and the time after which debts are paid at once: by then some heartbeat was clean again."""
 ALONE_SHARE = 0.5
 JOIN_S = 12.0
+UNREAD_SHARE = 0.3
+UNREAD_S = 1.5
+COLD_S = 30.0
+"""Until one of the members that wait goes on from what it had read, because none holds more."""
 BENT_SHARE = 0.5
 DIFFERS_WITHIN_S = 15.0
 """The leader says once a second what it holds; a joiner that waits compares on its first word."""
@@ -378,29 +382,39 @@ def join_in_a_trickle(cluster: SimCluster, rng: Random, marks: Callable[[int], S
     trickle.is_on = False
 
 
-def _await_join(cluster: SimCluster, process: SimProcess, fault: str) -> None:
-    until_s = cluster.events.now_s + JOIN_S
+def _await_join(cluster: SimCluster, process: SimProcess, fault: str, *, within_s: float = JOIN_S) -> None:
+    until_s = cluster.events.now_s + within_s
     while not process.engine.caught_up:
         if cluster.events.now_s > until_s or not process.alive:
             raise Violation(
-                "starved", f"{process.broker} has not joined within {JOIN_S:g} s of {fault}: {_phases(process)}"
+                "starved", f"{process.broker} has not joined within {within_s:g} s of {fault}: {_phases(process)}"
             )
         cluster.events.run_until(cluster.events.now_s + 0.5)
 
 
 def join_behind_lost_heads(cluster: SimCluster, rng: Random) -> None:
-    """The heads of the channel's logs are deleted, which members learn within a look of their watch; one joins meanwhile."""
+    """The heads of the channel's logs are deleted, which members learn within a look of their watch; one joins meanwhile.
+
+    Perhaps all members read too late for the newest records, which are deleted as well.
+    """
     cluster.note("the heads of the logs are deleted")
     cluster.trace.count("lost heads")
     members = cluster.alive()
+    unread = rng.random() < UNREAD_SHARE
+    if unread:
+        for process in members:
+            process.lag_s[Topic.CHANNEL] = 2 * UNREAD_S
+        cluster.events.run_until(cluster.events.now_s + UNREAD_S)
     for log in cluster.logs:
         read = min(process.engine.replicas[log.partition].position for process in members)
-        log.delete_head(rng.randint(1, max(1, read)))
+        log.delete_head(log.end if unread else rng.randint(1, max(1, read)))
         for process in members:
             cluster.events.after(rng.uniform(0.0, WATCH_S), partial(_learn, process, log))
+    for process in members if unread else ():
+        process.heal()
     cluster.events.run_until(cluster.events.now_s + rng.uniform(0.0, 2 * WATCH_S))
     newcomer = cluster.spawn_newcomer()
-    _await_join(cluster, newcomer, "a lost head")
+    _await_join(cluster, newcomer, "a lost head", within_s=JOIN_S + (COLD_S if unread else 0.0))
     for replica in newcomer.engine.replicas:
         compare(newcomer.name, replica.view, cluster.truths[replica.partition])
 

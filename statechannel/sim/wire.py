@@ -281,7 +281,9 @@ class Cursor:
                     return
             if self._interrupted():
                 return
-            self._position = max(self._position, log.first_offset)
+            if self._position < log.first_offset:  # deleted before it was read: the reader begins again
+                self._position = log.first_offset
+                process.take(PartitionOpened(*self._place, log.first_offset, log.end))
             record = self._next(self._position)
             if record is None:
                 self._position = log.end

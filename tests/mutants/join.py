@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.log_head import LogHead
 from statechannel.engine.restating import Restating
 from statechannel.protocol import replica as replica_module
@@ -190,6 +191,18 @@ def _lost_head_joined(patcher: Patcher) -> None:
 @plant(ENGINE, "nobody restates what was deleted", end="lost_heads")
 def _head_not_restated(patcher: Patcher) -> None:
     patcher.bend(LogHead, "_restate", nothing)
+
+
+@plant(ENGINE, "states are forgotten where records were deleted that no member had read", end="lost_heads")
+def _unread_deletion_forgets(patcher: Patcher) -> None:
+    patcher.bend(
+        ColdStart, "_is_stuck", lambda real: lambda self, replica: not replica.is_headless and real(self, replica)
+    )
+
+
+@plant(ENGINE, "and the log that is left is taken for the truth", end="lost_heads")
+def _unread_deletion_is_all(patcher: Patcher) -> None:
+    patcher.bend(replica_module, "continued", lambda _: lambda _kept, since: since)
 
 
 @plant(ENGINE, "the mark of a lost head is written before what was deleted is asserted", end="lost_heads")

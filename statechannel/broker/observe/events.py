@@ -127,8 +127,9 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(
         "log.restatement-awaited",
         _W,
-        ("partition", "first", "known", "why", "hint"),
-        "Records were deleted from the log: this broker joins when another one has restated them",
+        ("partition", "first", "known", "kept", "why", "hint"),
+        "Records were deleted from the log: this broker joins when another one has restated them, or, where none has read more, "
+        "goes on from the states that it kept (through the offset `kept`)",
     ),
     EventKind(
         "log.restating",
