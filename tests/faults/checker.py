@@ -6,7 +6,7 @@ Each rule takes the evidence and returns sentences, one for each violation.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ class Evidence:
         copy: Records that were read while the run went on; `final` those that were there in the end, at `final_ms`.
         kept_from: The cleaner was let at everything below this offset.
         deleted_below: By partition, what a fault deleted; it must be known to brokers all the same.
+        uncommitted: Values of records of transactions that were not committed: the cleaner removes the newest of a key, too.
         unpaid: Keys in debt each time that all brokers were killed in debt.
         digests: Who says which, of those that must be one.
         ends: Process name, exit code, and what was done to it.
@@ -65,6 +66,7 @@ class Evidence:
     lag_ms: int | None = None
     kept_from: int = 0
     deleted_below: Mapping[int, int] = field(default_factory=dict)
+    uncommitted: Collection[bytes] = ()
     unpaid: list[int] = field(default_factory=list)
     journal: Sequence[Noted] = ()
 
@@ -318,8 +320,10 @@ def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
         if final is None and record.offset < evidence.deleted_below.get(record.partition, 0):
             continue
         old = evidence.lag_ms is not None and evidence.final_ms - record.timestamp_ms >= evidence.lag_ms
-        hidden = newest.get((record.partition, record.key), -1) > record.offset
-        if final is None and (old or record.offset < evidence.kept_from) and hidden:
+        needless = (
+            newest.get((record.partition, record.key), -1) > record.offset or record.value in evidence.uncommitted
+        )
+        if final is None and (old or record.offset < evidence.kept_from) and needless:
             continue
         place = f"offset {record.offset} of partition {record.partition}"
         yield f"{place} was {record.key!r}, in the end it is {final and final.key!r}"

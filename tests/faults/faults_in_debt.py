@@ -56,12 +56,13 @@ def write_junk(producer: Producer, channel: str, partitions: int, known: Mapping
     if not names:
         return []
     namespace = names[-1].rpartition("/")[0]
-    writes = [(namespace, {"state": "Deleted", "version": _highest(known, namespace) + FAR_ABOVE})]
+    writes = [(namespace, namespace, {"state": "Deleted", "version": _highest(known, namespace) + FAR_ABOVE})]
     for number, name in enumerate(names[:BUNDLES]):
         version = LONG_AGO if number else _highest(known, name) + FAR_ABOVE
-        writes.append((name, {"state": "Assigned", "version": version, "from": None, "to": known[name][1] or "nobody"}))
+        fields = {"state": "Assigned", "version": version, "from": None, "to": known[name][1] or "nobody"}
+        writes.append((name, name.rpartition("/")[0], fields))
     offsets: list[int] = []
-    for name, fields in writes:
+    for name, namespace, fields in writes:
         head = {"format": 1, "kind": "proposal", "id": uuid.uuid4().hex, "covers": COVERS_ALL, "base": "junk"}
         value = orjson.dumps(head | {"by": {"broker": "nobody", "incarnation": "junk"}} | fields)
         partition = partition_of(namespace, partitions)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewPartitions
@@ -102,16 +103,21 @@ class Transaction(Fault):
 
     def _write(self, world: World, known: Mapping[str, Any]) -> str:
         channel, partitions = world.kafka.channel, len(world.copy.partitions)
+        identifier = uuid.uuid4().hex
         producer = self.producer = Producer(
-            {"bootstrap.servers": world.kafka.address, "transactional.id": uuid.uuid4().hex, "log_level": 0}
+            {"bootstrap.servers": world.kafka.address, "transactional.id": identifier, "log_level": 0}
         )
+        note = orjson.dumps({"transaction": identifier})
+        world.uncommitted.add(note)
         producer.init_transactions(ASK_S)
         producer.begin_transaction()
         for partition in range(partitions):
-            producer.produce(channel, b"{}", NO_RECORD, partition=partition)
+            producer.produce(channel, note, NO_RECORD, partition=partition)
         offsets = write_junk(producer, channel, partitions, known)
         if self.params["end"] != "open":
             self._end(commit=self.params["end"] == "commit")
+        if self.params["end"] == "commit":
+            world.uncommitted.discard(note)
         return f"junk at {offsets}" if self.junk else "no junk"
 
     def _end(self, *, commit: bool) -> None:

@@ -460,6 +460,7 @@ class Run:
             lag_ms=self._least_lag_ms() if self.plan.compacting else None,
             kept_from=self._kept_from,
             deleted_below=self.world.deleted_below,
+            uncommitted=self.world.uncommitted,
             unpaid=[unpaid(self.copy.records, key) for key in self.world.left_in_debt],
         )
 

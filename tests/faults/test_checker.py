@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead, Topic
 from tests.faults.checker import RULES, YOUNG, Evidence, check
 from tests.faults.history import (
@@ -205,6 +206,15 @@ def test_the_cleaner_may_take_what_is_old_and_superseded_and_nothing_else():
     assert broken(replace(evidence, final=rest, lag_ms=400)) == {"the-log-keeps-what-it-showed"}
 
 
+def test_the_cleaner_may_take_an_uncommitted_record_once_it_is_old():
+    evidence = good()
+    note = RecordRead(Topic.CHANNEL, 0, len(evidence.final), 6_000, b"!note", b"t1")
+    evidence = replace(evidence, copy=[*evidence.final, note], lag_ms=3_000)
+    assert broken(replace(evidence, uncommitted={b"t1"})) == set()
+    assert broken(replace(evidence, uncommitted={b"t1"}, lag_ms=3_001)) == {"the-log-keeps-what-it-showed"}
+    assert broken(replace(evidence, uncommitted={b"t2"})) == {"the-log-keeps-what-it-showed"}
+
+
 def test_what_a_fault_deleted_may_be_gone_and_nothing_behind_it():
     evidence = good()
     kept = evidence.final[2:]
@@ -241,6 +251,9 @@ def test_digests_debts_ends_and_what_was_found_on_the_way():
     log.add(1, NAMESPACE, "a", 1, None, "Active", children=["0x00000000_0xffffffff"])
     log.add(1, BUNDLE, "a", 9, None, "Assigned", from_=None, to="a")
     evidence = replace(good(), judged=judge(log.records), copy=[], history=History())
+    assert broken(evidence) == {"nothing-is-left-over"}
+    of_another = [record._replace(partition=1 - partition_of(NAMESPACE, 2)) for record in log.records[:1]]
+    evidence = replace(good(), judged=judge(of_another, 2), copy=[], history=History())
     assert broken(evidence) == {"nothing-is-left-over"}
 
 

@@ -23,12 +23,14 @@ class World:
 
     Attributes:
         deleted_below: By partition of the channel, up to where a fault deleted its records.
+        uncommitted: Values of records of transactions that are not known to be committed.
     """
 
     def __init__(self, kafka: KafkaNodes, brokers: Brokers, clients: Clients, copy: LogCopy) -> None:
         self.kafka, self.brokers, self.clients, self.copy = kafka, brokers, clients, copy
         self.left_in_debt: list[LeftInDebt] = []
         self.deleted_below: dict[int, int] = {}
+        self.uncommitted: set[bytes] = set()
 
     # --- for faults -------------------------------------------------------------------------------------------------
 
