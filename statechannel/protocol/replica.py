@@ -62,6 +62,8 @@ UNPROVEN_RECORDS: Final = 10_000
 """Records after the position of a member's last registry heartbeat that may be lost with a log."""
 HASHED_AT_ONCE: Final = 5_000
 COMPARED_MAX: Final = 10_000
+KEPT_UP_S: Final = 10.0
+"""A reader that judges has kept up if it saw the end of the log so lately; the cleaner takes longer from one pass to the next."""
 UNUSED_MAX: Final = 100
 """Runs of offsets without a record that are kept until they are reported."""
 
@@ -130,6 +132,7 @@ class Replica:
         self.first_offset = 0
         self.known = -1
         self.kept: View | None = None
+        self._skipped_to = -1  # offset behind those that are taken for markers since the log was opened
         self._left: View | None = None  # judged until this reader was left at a gap
         self.compared: dict[str, ComparedView] = {}
         self.other_counts: dict[str, int] = {}
@@ -169,6 +172,7 @@ class Replica:
         if left is not None and first_offset > self.position:
             self.kept = left
         self._left = None
+        self._skipped_to = -1
         self.position = self.timestamp_ms = 0
         self.end_offset, self.first_offset = end_offset, first_offset
         self.marks = Marks()
@@ -255,8 +259,17 @@ class Replica:
         theirs, own = ViewSummary.read(heartbeat.raw), self.summary()
         if theirs is not None:
             self.view.highest = max(self.view.highest, min(theirs.highest, VERSION_BOUND_MAX))
-        if theirs is not None and own is not None and self.view.changed_at <= heartbeat.covers < offset:
-            self._note(heartbeat, theirs, own)
+        if theirs is None or own is None or not self.view.changed_at <= heartbeat.covers < offset:
+            return
+        before = self.compared.get(heartbeat.broker)
+        if self._note(heartbeat, theirs, own):
+            return
+        if self._skipped_to >= 0 and (before is None or (before.is_equal and before.offset < self._skipped_to - 1)):
+            # Of what others skipped as well they hold the same: it was this reader that missed something.
+            self._start_over(
+                f"offsets below {self._skipped_to} had no record, and {heartbeat.broker} holds other states: they were compacted"
+            )
+            self._has_gap = True
 
     def _note(self, heartbeat: Record, theirs: ViewSummary, own: ViewSummary) -> bool:
         before, offset = self.compared.get(heartbeat.broker), heartbeat.covers
@@ -412,7 +425,8 @@ class Replica:
 
         Kafka gives the markers that end a transaction offsets of their own, and delivers them to no reader. What is missing was
         compacted only if it was older than the compaction lag. It is younger if this reader saw the end of the log below it less
-        than that ago, or if the record before it is younger by Kafka's clock; half of the lag leaves room for clocks.
+        than that ago, or if the record before it is younger by Kafka's clock; half of the lag leaves room for clocks. A reader
+        that judges must have kept up: while it stood still the lag may have been another one.
 
         Args:
             timestamp_ms: Log time of the record at `offset`; 0 if there is none.
@@ -422,9 +436,11 @@ class Replica:
             seen_s = max(seen_s, self.current_at_s)
         # Where Kafka's times leapt meanwhile, so did the cleaner's.
         leapt = 0 < self.timestamp_ms <= timestamp_ms - self._half_lag_s * 1000
-        seen_lately = seen_s is not None and now_s - seen_s < self._half_lag_s and not leapt
-        if not seen_lately and not self._is_young(now_s, self.timestamp_ms, timestamp_ms):
+        within_s = min(self._half_lag_s, KEPT_UP_S) if self.caught_up else self._half_lag_s
+        seen_lately = seen_s is not None and now_s - seen_s < within_s and not leapt
+        if not seen_lately and (self.caught_up or not self._is_young(now_s, self.timestamp_ms, timestamp_ms)):
             return False
+        self._skipped_to = offset
         self.unused.append((self.position, offset - 1))
         del self.unused[:-UNUSED_MAX]
         self.position = offset

@@ -7,7 +7,7 @@ import pytest
 
 from statechannel.protocol import overruling
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.replica import Phase, Replica
+from statechannel.protocol.replica import KEPT_UP_S, Phase, Replica
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, heartbeat, mark
 
 HEARTBEAT, MARK, NOTE = b"!heartbeat", b"!cold-start", b"!note"
@@ -131,6 +131,7 @@ def test_an_offset_that_comes_again_while_it_reads_is_another_topic() -> None:
 
 
 LATE_S = NOW_S + HALF_LAG_S
+KEPT_UP_TO_S = NOW_S + KEPT_UP_S
 
 
 def meets_gap(reader: Replica, now_s: float, *, by_position: bool) -> Replica:
@@ -154,12 +155,12 @@ def test_a_gap_above_what_was_read_long_ago_starts_over_and_the_next_reading_is_
     assert not is_lenient(opened(9)), "another reader, which has met none"
 
 
-@pytest.mark.parametrize("begin", [caught_up, waiting])
+@pytest.mark.parametrize(("begin", "now_s"), [(caught_up, KEPT_UP_TO_S - 0.1), (waiting, LATE_S - 0.1)])
 @pytest.mark.parametrize("by_position", [False, True])
-def test_offsets_that_were_written_less_than_half_the_lag_ago_never_held_a_record(begin, by_position: bool) -> None:
+def test_offsets_that_were_written_lately_never_held_a_record(begin, now_s: float, by_position: bool) -> None:
     reader = begin()
     before, missing = reader.phase, reader.position
-    meets_gap(reader, LATE_S - 0.1, by_position=by_position)
+    meets_gap(reader, now_s, by_position=by_position)
     assert (reader.phase, reader.unused) == (before, [(missing, missing)])
     assert reader.position == missing + (1 if by_position else 2)
 
@@ -167,17 +168,17 @@ def test_offsets_that_were_written_less_than_half_the_lag_ago_never_held_a_recor
 def test_how_long_ago_counts_from_when_the_log_was_last_read_to_its_end() -> None:
     reader = caught_up()
     reader.complete_as_of(LATE_S)
-    assert meets_gap(reader, LATE_S + HALF_LAG_S - 0.1, by_position=True).caught_up
-    assert meets_gap(reader, LATE_S + HALF_LAG_S, by_position=True).phase is Phase.START_OVER
+    assert meets_gap(reader, LATE_S + KEPT_UP_S - 0.1, by_position=True).caught_up
+    assert meets_gap(reader, LATE_S + KEPT_UP_S, by_position=True).phase is Phase.START_OVER
 
 
 @pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize("age_ms", [49_999, 50_000])
 def test_kafkas_clock_tells_how_long_ago_the_record_before_the_gap_was_written(age_ms: int, by_position: bool) -> None:
-    reader = caught_up()
-    reader.learn_clock(NOW_MS + age_ms - 2 * LATE_S * 1000)
+    reader = waiting()
+    reader.learn_clock(reader.timestamp_ms + age_ms - 2 * LATE_S * 1000)
     meets_gap(reader, 2 * LATE_S, by_position=by_position)
-    assert reader.caught_up is (age_ms < 50_000)
+    assert reader.phase is (Phase.WAITING if age_ms < 50_000 else Phase.START_OVER)
 
 
 def test_a_log_that_is_younger_than_half_the_lag_is_judged_strictly_across_its_gaps() -> None:

@@ -65,6 +65,41 @@ def test_who_is_caught_up_compares_what_it_holds_at_the_same_offset(theirs: View
     assert replica.caught_up, "who differs may be right: nobody stops"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "phase"),
+    [
+        ([], [TRUE], Phase.CAUGHT_UP),
+        ([TRUE], [TRUE, OTHER], Phase.CAUGHT_UP),
+        ([OTHER], [OTHER], Phase.CAUGHT_UP),
+        ([TRUE], [OTHER], Phase.START_OVER),
+        ([], [OTHER], Phase.START_OVER),
+    ],
+    ids=["nothing missed", "equal behind the gap", "differed before", "differs behind the gap", "never heard before"],
+)
+def test_who_took_compacted_offsets_for_markers_finds_it_out_by_the_next_heartbeat(before, after, phase) -> None:
+    """A true marker is skipped by all, so that all are equal behind it."""
+    replica = caught_up()
+    offset = 1
+    for theirs in before:
+        replica.read(NOW_S, record(offset, HEARTBEAT, says("b", offset - 1, 0, theirs)))
+        offset += 1
+    replica.complete_as_of(NOW_S)
+    offset += 3  # without a record
+    for theirs in after:
+        replica.read(NOW_S + 1, record(offset, HEARTBEAT, says("b", offset - 1, 0, theirs)))
+        offset += 1
+    assert replica.phase is phase
+
+
+@pytest.mark.parametrize(("away_s", "phase"), [(5.0, Phase.CAUGHT_UP), (15.0, Phase.START_OVER)])
+def test_who_stood_still_takes_no_missing_offset_for_a_marker(away_s: float, phase: Phase) -> None:
+    """Meanwhile the compaction lag of the topic may have been another one."""
+    replica = caught_up()
+    replica.complete_as_of(NOW_S)
+    replica.read(NOW_S + away_s, record(9, HEARTBEAT, says("b", 8, 0, TRUE)))
+    assert replica.phase is phase
+
+
 def test_since_when_another_broker_differs_is_the_last_offset_at_which_it_did_not() -> None:
     replica = caught_up()
     for offset, theirs in ((1, TRUE), (2, OTHER), (3, OTHER)):
