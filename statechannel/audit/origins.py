@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, Protocol
 from statechannel.audit.forgeries import ForgedStart, ForgeryCheck
 from statechannel.audit.history import end_of, meant
 from statechannel.audit.moments import LogWindow
-from statechannel.audit.transfer.import_run import IMPORT_KEY, decode_mark
+from statechannel.audit.transfer.import_run import decode_mark
 from statechannel.engine.operation_fold import Operation, OperationFold
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.codec import IMPORT_KEY
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import IN_FLIGHT, State

@@ -1,4 +1,4 @@
-"""Over how many partitions a channel distributes its keys: the number that its heartbeats name, whatever its topic has now.
+"""Over how many partitions a channel distributes its keys: the number that its log names, whatever its topic has now.
 
 Kafka lets anybody add partitions to a topic, and takes none back. Processes that took the number from Kafka at different times
 would look for a namespace in different partitions, and give its bundles to two owners.
@@ -32,8 +32,6 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
         TopicPolicyError: The topic has fewer partitions than the channel uses: it is not the one that the channel began with.
         KafkaUnavailableError: Kafka did not answer in time.
     """
-    if info.partitions == 1:
-        return info
     with PartitionTail(
         settings, Topic.CHANNEL, topics.channel, 0, group_id=topics.reader_group, timeout_s=timeout_s
     ) as tail:
@@ -41,7 +39,9 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
     if used > info.partitions:
         raise TopicPolicyError(
             f"The topic {info.name} has {info.partitions} partitions, and its channel uses {used}.",
-            hint="The topic was created again with fewer partitions. Restore it, or create the channel under another name.",
+            hint="The topic was created again with fewer partitions. Add the missing ones: `kafka-topics.sh --bootstrap-server "
+            f"{settings.bootstrap_servers} --alter --topic {info.name} --partitions {used}`. Brokers that start then say what "
+            "to do about the lost records; `statechannel doctor` does, too.",
         )
     return replace(info, partitions=used)
 
@@ -49,8 +49,8 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
 def _used(tail: PartitionTail, in_kafka: int) -> int:
     """The first number among the newest records that name one, so that a single heartbeat at the end decides nothing.
 
-    Brokers of older versions name none, and write heartbeats to each partition that they use: then those that hold records
-    count. Without any heartbeat the channel is new, or an import writes it, which uses all.
+    Heartbeats and the marks of an import name it. Brokers of older versions name none, and write heartbeats to each partition that
+    they use: then those that hold records count. A channel with neither is new, and uses all.
     """
     span, window = tail.span(), FIRST_WINDOW
     end, has_heartbeat = span.end, False
@@ -62,6 +62,7 @@ def _used(tail: PartitionTail, in_kafka: int) -> int:
             return named
         has_heartbeat = has_heartbeat or any(record.key == HEARTBEAT_KEY for record in records)
         end, window = start, window * 4
-    if not has_heartbeat:
-        return in_kafka
+    if not has_heartbeat:  # an import that was killed names the number in its first record alone
+        head = Span(span.low, span.low, min(end, span.low + FIRST_WINDOW))
+        return first_count(tail.records(head)) or in_kafka
     return next(number for number in range(in_kafka, 0, -1) if tail.end_of(number - 1) > 0)

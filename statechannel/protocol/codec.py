@@ -24,6 +24,8 @@ MAX_INT: Final = 2**53 - 1
 HEARTBEAT_KEY: Final = b"!heartbeat"
 COLD_START_KEY: Final = b"!cold-start"
 HEAD_KEY: Final = b"!head"
+IMPORT_KEY: Final = b"!import"
+"""Of the mark that says which import a channel comes from, and whether it has ended; in every partition."""
 CLOSING_PREFIX: Final = b"!closing/"
 
 ID: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII).fullmatch
@@ -168,6 +170,16 @@ def decode_heartbeat(value: bytes | None, newest: int = NEWEST_FORMAT) -> Record
         return None
     record.clean_to = clean_to
     return record
+
+
+def decode_import(value: bytes | None) -> dict[str, Any] | None:
+    """Decode the value of `!import`; None if it names no import."""
+    try:
+        loaded = _loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None
+    operation = loaded.get("import") if isinstance(loaded, dict) else None
+    return loaded if isinstance(operation, str) and ID(operation) is not None else None
 
 
 def decode_form(  # noqa: C901, PLR0912

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from statechannel.protocol.codec import HEARTBEAT_KEY, MAX_INT, decode_heartbeat
+from statechannel.protocol.codec import HEARTBEAT_KEY, IMPORT_KEY, MAX_INT, decode_heartbeat, decode_import
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,7 +78,7 @@ class ViewSummary(NamedTuple):
 
 
 def partitions_in(raw: Mapping[str, Any]) -> int | None:
-    """Number of partitions over which a heartbeat's writer distributes the channel's keys; None where it does not say."""
+    """Number of partitions over which the writer of a heartbeat or an import's mark distributes keys; None where it does not say."""
     partitions = raw.get("partitions")
     return partitions if type(partitions) is int and 1 <= partitions <= PARTITIONS_MAX else None
 
@@ -86,8 +86,13 @@ def partitions_in(raw: Mapping[str, Any]) -> int | None:
 def first_count(records: Iterable[RecordRead]) -> int | None:
     """The number of partitions in the first of these records that names one; None if none does."""
     for record in records:
-        heartbeat = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else None
-        named = None if heartbeat is None else partitions_in(heartbeat.raw)
+        raw: Any = None
+        if record.key == HEARTBEAT_KEY:
+            heartbeat = decode_heartbeat(record.value)
+            raw = None if heartbeat is None else heartbeat.raw
+        elif record.key == IMPORT_KEY:
+            raw = decode_import(record.value)
+        named = None if raw is None else partitions_in(raw)
         if named is not None:
             return named
     return None

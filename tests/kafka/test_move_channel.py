@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 from statechannel.api import Done, StateChannel
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace, plan_import
-from statechannel.audit.transfer.import_run import IMPORT_KEY
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.main import app
@@ -29,6 +28,7 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail, append_and_wait
 from statechannel.protocol.bundle import bundle_key, namespace_bounds, partition_of
+from statechannel.protocol.codec import IMPORT_KEY
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State

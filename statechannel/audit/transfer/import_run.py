@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import orjson
-
 from statechannel.audit.errors import ImportRefusedError
 from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace
 from statechannel.protocol import codec
@@ -26,8 +24,6 @@ from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
-IMPORT_KEY = b"!import"
-"""Control key of the mark that says which import a channel comes from, and whether it has ended; in every partition."""
 BROKER = "statechannel-import"
 FLOW = "import"
 _TRIES = 3
@@ -176,7 +172,7 @@ class Importer:
 
     def _control(self, part: _Partition, record: RecordRead) -> None:
         part.view.applied = record.offset
-        if record.key == IMPORT_KEY:
+        if record.key == codec.IMPORT_KEY:
             mark = decode_mark(record.value)
             if mark is None:
                 return
@@ -256,11 +252,12 @@ class Importer:
         fields = {
             "import": self.plan.operation,
             "state": "finished" if finished else "begun",
+            "partitions": len(self._parts),
             "by": self._by,
             **self._facts,
             "written_at_ms": self._now_ms(),
         }
-        return ImportWrite(partition, IMPORT_KEY, codec.encode(fields))
+        return ImportWrite(partition, codec.IMPORT_KEY, codec.encode(fields))
 
     def go_on(self) -> None:
         if self.stage is ImportStage.MARKS:
@@ -417,11 +414,5 @@ def _forced(planned: PlannedNamespace) -> Iterator[tuple[str, str]]:
 
 def decode_mark(value: bytes | None) -> ImportMark | None:
     """Content of an `!import` record; None for other records."""
-    try:
-        loaded = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return None
-    operation = loaded.get("import") if isinstance(loaded, dict) else None
-    if not isinstance(operation, str) or codec.ID(operation) is None:
-        return None
-    return ImportMark(operation, loaded.get("state") == "finished")
+    loaded = codec.decode_import(value)
+    return None if loaded is None else ImportMark(loaded["import"], loaded.get("state") == "finished")

@@ -11,7 +11,6 @@ import pytest
 from statechannel.audit.errors import ImportRefusedError
 from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace, plan_import
 from statechannel.audit.transfer.import_run import (
-    IMPORT_KEY,
     Importer,
     ImportMark,
     ImportStage,
@@ -19,7 +18,7 @@ from statechannel.audit.transfer.import_run import (
     decode_mark,
 )
 from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
-from statechannel.protocol.codec import HEARTBEAT_KEY, MAX_INT, encode
+from statechannel.protocol.codec import HEARTBEAT_KEY, IMPORT_KEY, MAX_INT, encode
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
 from tests.support.imports import KilledError, Log, empty_log, importer_for, read_on, run_import, survey

@@ -22,11 +22,11 @@ from statechannel.audit.origins import (
     without_origin,
 )
 from statechannel.audit.transfer.export_file import write_export
-from statechannel.audit.transfer.import_run import IMPORT_KEY
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request
 from statechannel.cli.audit.origins import Requests, Shutdowns
+from statechannel.protocol.codec import IMPORT_KEY
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
 from tests.spark.asking import no_bar
