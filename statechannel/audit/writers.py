@@ -162,11 +162,13 @@ class WritersHeard:
         since_ms: The heartbeats are complete from this log time on; 0: from the beginning; None: there is none.
         newest_ms: Log time of the newest heartbeat: the last one of the log.
         read_ms: When the registry was read; 0: not known, and the newest heartbeat counts.
+        positions_lost: By partition, highest offset that brokers had read and that the log does not have, unless restated.
     """
 
     since_ms: int | None = None
     newest_ms: int = 0
     read_ms: int = 0
+    positions_lost: Mapping[int, int] = field(default_factory=dict)
     _expiry_ms: dict[tuple[str, str], int] = field(default_factory=dict)
     _beat: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     _still: dict[str, list[tuple[int, int]]] = field(default_factory=dict)

@@ -31,6 +31,17 @@ class ProvenPositions:
         self.same: dict[int, int] = {}
         self.foreign: dict[int, int] = {}
 
+    def lost(self, ends: Mapping[int, int]) -> dict[int, int]:
+        """Highest offset that was read and that this topic does not have, by partition. In any thread.
+
+        Args:
+            ends: End offsets, asked after the registry was read.
+        """
+        lost = {number: offset for number, offset in list(self.same.items()) if offset >= ends.get(number, offset + 1)}
+        for number, offset in list(self.foreign.items()):
+            lost[number] = max(offset, lost.get(number, -1))
+        return lost
+
     def take(self, info: Mapping[str, object]) -> None:
         """A heartbeat of the registry."""
         log, applied = info.get("log"), info.get("applied")

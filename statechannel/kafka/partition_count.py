@@ -49,8 +49,8 @@ def as_used(settings: ClientSettings, topics: ChannelTopics, info: TopicInfo, *,
 def _used(tail: PartitionTail, in_kafka: int) -> int:
     """The first number among the newest records that name one, so that a single heartbeat at the end decides nothing.
 
-    Heartbeats and the marks of an import name it. Brokers of older versions name none, and write heartbeats to each partition that
-    they use: then those that hold records count. A channel with neither is new, and uses all.
+    Heartbeats and marks of imports name it. Brokers of older versions name none, and write heartbeats to each partition that they
+    use: then those that hold records count. A channel with neither is new, and uses all.
     """
     span, window = tail.span(), FIRST_WINDOW
     end, has_heartbeat = span.end, False

@@ -78,7 +78,7 @@ class ViewSummary(NamedTuple):
 
 
 def partitions_in(raw: Mapping[str, Any]) -> int | None:
-    """Number of partitions over which the writer of a heartbeat or an import's mark distributes keys; None where it does not say."""
+    """Number of partitions over which the writer of a heartbeat or an import's mark distributes keys; None: it names none."""
     partitions = raw.get("partitions")
     return partitions if type(partitions) is int and 1 <= partitions <= PARTITIONS_MAX else None
 

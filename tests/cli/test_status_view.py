@@ -466,7 +466,7 @@ UNFIT = {
     "hard": True,
     "command": "x",
 }
-TOPICS = {"partition_counts": {"1": ["b1", "b2"]}, "heads_lost": {}, "differences": []}
+TOPICS = {"partition_counts": {"1": ["b1", "b2"]}, "heads_lost": {}, "positions_lost": {}, "differences": []}
 
 DIFFERS = {"partition": 0, "broker": "b1", "offset": 9, "equal_at": 4, "keys": 5, "their_keys": 6}
 
@@ -487,6 +487,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "head-lost",
     ),
     ({"topics": TOPICS | {"heads_lost": {"0": 41}}, "partitions": [PARTITION | {"restated_below": 41}]}, "healthy", ""),
+    ({"topics": TOPICS | {"positions_lost": {"0": 41}}}, "degraded", "head-lost"),
     ({"topics": TOPICS | {"differences": [UNFIT]}}, "degraded", "topic-unfit"),
     ({"topics": TOPICS | {"differences": [UNFIT | {"hard": False}]}}, "healthy", ""),
     ({"topics": TOPICS | {"partition_counts": {"1": ["b1"], "2": ["b2"]}}}, "degraded", "partitions-differ"),

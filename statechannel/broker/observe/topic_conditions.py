@@ -83,6 +83,14 @@ def head_lost_sentence(topic: str, partition: int | str, first_offset: int) -> s
     return f"{topic}-{partition} begins at offset {first_offset}: the log has lost its head, as compaction never moves its start"
 
 
+def positions_lost_sentence(topic: str, partition: int | str, known: int) -> str:
+    """Why the log lacks what brokers have read."""
+    return (
+        f"brokers have read {topic}-{partition} through offset {known}, which this log does not have: the topic was deleted and "
+        "created again, or lost records at its end"
+    )
+
+
 def head_lost_hint(topic: str, *, is_served: bool | None = None) -> str:
     """What to do about it.
 

@@ -17,7 +17,6 @@ from statechannel.audit.engine import (
     AuditResult,
     ReadMode,
     Wants,
-    load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
@@ -32,12 +31,12 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
+    answered,
     lag_of,
     marked,
     moment_of,
     options_of,
     refuse_format,
-    remark_moment,
     source_of,
     writers_of,
 )
@@ -47,7 +46,6 @@ from statechannel.cli.audit.verify import verify as verify_replicas
 from statechannel.cli.audit.verify import verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, say, silence_stdout
-from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.files import check_writable
 
@@ -135,8 +133,7 @@ def audit(
         ),
         options=options_of(engine_options or ()),
     )
-    result = load_engine(engine)(question, progress=progress)
-    remark_moment(moment, result)
+    result = answered(engine, question)
     if result.forged is not None:
         result = replace(result, forged=marked(result.forged, source, connect))
     if history is not None and not result.named:

@@ -122,9 +122,7 @@ class AuditOptions:
             wants=wants,
             options=self.options,
         )
-        result = load_engine(self.engine)(question, progress=progress)
-        remark_moment(question.as_of, result)
-        return result
+        return answered(self.engine, question)
 
     def heard(self) -> WritersHeard | None:
         """What the registry shows of the processes, read now for a live log; None: a file or an archive does not have it."""
@@ -141,6 +139,17 @@ class AuditOptions:
             writers = self.heard()  # before the log: what is written later is not held against it
             self.source.export(path)
             yield replace(self, source=ExportSource(path, made_here=True), writers=writers)
+
+
+def answered(engine: str, question: AuditQuestion) -> AuditResult:
+    """The engine's result; tentative where brokers have read more than the log has, which the registry shows."""
+    result = load_engine(engine)(question, progress=progress)
+    remark_moment(question.as_of, result)
+    writers = question.wants.writers
+    if writers is None or not writers.positions_lost:
+        return result
+    lost = {str(partition): known for partition, known in writers.positions_lost.items()}
+    return replace(result, answer=result.answer | {"tentative": True, "positions_lost": lost})
 
 
 def writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHeard | None:

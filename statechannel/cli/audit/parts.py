@@ -207,7 +207,7 @@ def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None
 
 def about(asked: AuditOptions, result: AuditResult) -> dict[str, Any]:
     """Fields on the log itself, for JSON documents."""
-    names = ("digest", "records", "read", "end_offsets", "tentative", "heads_lost", "stopped")
+    names = ("digest", "records", "read", "end_offsets", "tentative", "heads_lost", "positions_lost", "stopped")
     fields = {name: result.answer[name] for name in names if name in result.answer}
     if asked.as_of is not None:
         fields["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}

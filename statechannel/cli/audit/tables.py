@@ -150,6 +150,11 @@ def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = 
             "tentative",
             f"yes: records were deleted from the head of the log ({lost}), and no broker has restated them",
         )
+    elif answer.get("positions_lost"):
+        known = ", ".join(
+            f"partition {number} through offset {known}" for number, known in answer["positions_lost"].items()
+        )
+        yield "tentative", f"yes: brokers have read what this log does not have ({known}), and none has restated it"
     elif answer.get("tentative"):
         yield "tentative", "yes: compaction may hide accepted records (see `--read`)"
     for partition, stop in answer.get("stopped", {}).items():

@@ -105,6 +105,8 @@ class DoctorFacts:
         nodes: Settings of each Kafka broker, by node.
         wanted: Expected topics. `topics`: existing ones. `places`: the replicas of their partitions.
         first_offsets: First offset of each partition that the channel uses.
+        positions_lost: By partition, highest offset that brokers had read and that the log does not have, unless restated.
+        misplaced: Number of records in partitions in which their namespaces do not belong.
         group: Members of the election's group.
         status: Document of `statechannel status`.
         failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `head`, `group`, `registry`, `log`.
@@ -124,6 +126,8 @@ class DoctorFacts:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     places: Mapping[str, Sequence[PartitionPlace]] = field(default_factory=dict)
     first_offsets: Mapping[int, int] = field(default_factory=dict)
+    positions_lost: Mapping[int, int] = field(default_factory=dict)
+    misplaced: int = 0
     group: Sequence[GroupMember] = ()
     clock: ClockFacts = field(default_factory=ClockFacts)
     registry: Registry | None = None

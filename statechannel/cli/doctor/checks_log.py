@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from statechannel.broker.observe.topic_conditions import head_lost_hint, head_lost_sentence
+from statechannel.broker.observe.topic_conditions import head_lost_hint, head_lost_sentence, positions_lost_sentence
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.topic_state import is_restated, partition_counts
+from statechannel.engine.log_head import KEEP_RUNNING, RESTORE
 from statechannel.engine.replica_differences import REPLICA_DIFFERS_HINT, replica_differences, reported_differences
 from statechannel.protocol.log import Topic
 
@@ -36,6 +37,13 @@ def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             if is_served
             else "No broker is caught up. One that starts waits for a broker that knows what was deleted.",
             head_lost_hint(channel.name, is_served=is_served),
+        )
+    for partition, known in facts.positions_lost.items() if channel is not None else ():
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            positions_lost_sentence(channel.name, partition, known),
+            "A broker that starts waits until one that knows what was lost has restated it.",
+            KEEP_RUNNING if is_served else f"No broker knows what was lost: {RESTORE}",
         )
 
 
@@ -81,9 +89,16 @@ def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         first_offset > 0 and not is_restated(status, partition, first_offset)
         for partition, first_offset in facts.first_offsets.items()
     )
-    if is_lost:
-        yield DoctorFinding(Severity.INFO, "the log has lost its head", checked=False)
+    if is_lost or facts.positions_lost:
+        yield DoctorFinding(Severity.INFO, "the log has lost records", checked=False)
         return
+    if facts.misplaced:
+        yield DoctorFinding(
+            Severity.WARNING,
+            f"{facts.misplaced} records lie in partitions in which their namespaces do not belong (wrong-partition)",
+            "They do not count: their writer took another number of partitions, or is no broker.",
+            "`statechannel audit rejected` lists them with their writers.",
+        )
     if status.get("tentative"):
         yield DoctorFinding(
             Severity.WARNING,

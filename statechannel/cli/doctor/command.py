@@ -44,16 +44,18 @@ from statechannel.cli.kit.output import Output, print_hanging, print_json, waiti
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import remarks
 from statechannel.cli.kit.requests import acknowledgements
-from statechannel.cli.kit.topic_state import first_offsets
+from statechannel.cli.kit.topic_state import log_bounds, positions_lost
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
+from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import names_servers
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topics import TopicAdmin, client_versions
 from statechannel.protocol.log import Topic
+from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings, SettingsError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -240,18 +242,21 @@ def facts_of_kafka(
     )
     topics = _try(failed, "topics", lambda: admin.describe(names))
     places = _try(failed, "topics", lambda: admin.places(names))
-    firsts = _try(failed, "head", lambda: first_offsets(connection), reported=True)
     group = _try(failed, "group", lambda: admin.group_members(connection.topics.leader_group))
     story = RegistryStory(connection.settings.membership.expiry_s)
-    heard = _try(failed, "registry", lambda: _registry(connection, story))
+    channel = (topics or {}).get(connection.topics.channel)
+    positions = None if channel is None else ProvenPositions(channel.topic_id, channel.partitions)
+    heard = _try(failed, "registry", lambda: _registry(connection, story, positions))
     registry, clock = heard if heard is not None else (None, ClockFacts())
+    bounds = _try(failed, "head", lambda: log_bounds(connection), reported=True) or {}
+    lost = _try(failed, "head", lambda: positions_lost(connection, positions, bounds), reported=True)
     figures_of_log: dict[str, Any] = {} if registry is None else leadership(registry, story, registry.read_at_ms)
-    keys = 0
+    keys = misplaced = 0
     if not read_log:
         failed["log"] = Failed("the log was not read (--no-log)", reported=True)
     elif registry is not None:
         judged = _try(failed, "log", lambda: _read_log(connection, registry, story))
-        figures_of_log, keys = judged if judged is not None else (figures_of_log, 0)
+        figures_of_log, keys, misplaced = judged if judged is not None else (figures_of_log, 0, 0)
     else:
         failed["log"] = failed["registry"]._replace(reported=True)
     seen = (
@@ -266,7 +271,9 @@ def facts_of_kafka(
         wanted=wanted,
         topics=topics or {},
         places=places or {},
-        first_offsets=firsts or {},
+        first_offsets={partition: each.low for partition, each in bounds.items()},
+        positions_lost=lost or {},
+        misplaced=misplaced,
         group=group or (),
         clock=clock,
         registry=registry,
@@ -329,12 +336,18 @@ def _size_bytes(folder: Path) -> int:
     return total
 
 
-def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, ClockFacts]:
+def _registry(
+    connection: Connection, story: RegistryStory, positions: ProvenPositions | None
+) -> tuple[Registry, ClockFacts]:
     """Read the whole registry, then some heartbeats as they arrive, for Kafka's time."""
     membership = connection.settings.membership
     clock = LogClock()
     fold = RegistryFold(
-        membership.expiry_s, observe=story.observe, clock=clock.now_ms, lost_shown_s=membership.lost_shown_s
+        membership.expiry_s,
+        observe=story.observe,
+        clock=clock.now_ms,
+        lost_shown_s=membership.lost_shown_s,
+        positions=positions,
     )
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         span = tail.span()
@@ -365,7 +378,7 @@ def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock
     fold.listened()
 
 
-def _read_log(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:
+def _read_log(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int, int]:
     inputs = StatusInputs(story)
     with naming_address(connection):
         views = read_channel(connection, inputs.observers())
@@ -379,4 +392,5 @@ def _read_log(connection: Connection, registry: Registry, story: RegistryStory) 
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
     )
-    return fields, sum(len(part.view.keys) for part in views.parts)
+    misplaced = sum(part.verdicts[Verdict.WRONG_PARTITION] for part in views.parts)
+    return fields, sum(len(part.view.keys) for part in views.parts), misplaced

@@ -17,6 +17,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.output import duration, moment, say, say_once, waiting
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
+from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import StateChannelError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
@@ -119,6 +120,7 @@ class Registry:
         last_lost: The lost member with the newest heartbeat, however old.
         dismissed: Lost processes that an operator dismissed, where the requests topic was read.
         future: Records with times that are still to come; None without any.
+        positions: How far brokers had read the channel, where the whole topic was read for that.
     """
 
     members: Membership
@@ -126,6 +128,7 @@ class Registry:
     last_lost: LostMember | None
     dismissed: Sequence[Dismissal] = ()
     future: FutureRecords | None = None
+    positions: ProvenPositions | None = None
 
     @property
     def leader(self) -> Member | None:
@@ -170,10 +173,12 @@ def open_registry(
     connection: Connection, *, observe: Observe | None = None, all_lost: bool = False
 ) -> Iterator[RegistryReader]:
     """The registry, for a command that reads it more than once; arguments as of `read_registry`."""
+    positions = None
     if observe is not None:  # read before the channel: a client that only reads is told less of a password or of rights
-        describe_topic(connection, Topic.CHANNEL)
+        channel = describe_topic(connection, Topic.CHANNEL)
+        positions = ProvenPositions(channel.topic_id, channel.partitions)
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
-        yield RegistryReader(connection, tail, observe, whole=all_lost or observe is not None)
+        yield RegistryReader(connection, tail, observe, whole=all_lost or observe is not None, positions=positions)
 
 
 class RegistryReader:
@@ -186,17 +191,29 @@ class RegistryReader:
 
     Args:
         observe: Called with every heartbeat.
+        positions: Given every heartbeat, too.
         whole: The whole topic, not only its last minute where that shows a live broker.
     """
 
-    def __init__(self, connection: Connection, tail: PartitionTail, observe: Observe | None, *, whole: bool) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        tail: PartitionTail,
+        observe: Observe | None,
+        *,
+        whole: bool,
+        positions: ProvenPositions | None = None,
+    ) -> None:
         self._connection = connection
         self._tail = tail
         self._whole = whole
         membership = connection.settings.membership
         self._interval_s, self._expiry_s = membership.interval_s, membership.expiry_s
         self._fold = RegistryFold(
-            self._expiry_s, observe=observe, lost_shown_s=membership.lost_shown_s if whole else None
+            self._expiry_s,
+            observe=observe,
+            lost_shown_s=membership.lost_shown_s if whole else None,
+            positions=positions,
         )
         self._read_to: int | None = None
 
@@ -241,11 +258,13 @@ def live_writers(connection: Connection) -> WritersHeard:
     Where it cannot be read, a note is printed, and the log is judged alone.
     """
     from statechannel.audit.writers import WritersHeard
+    from statechannel.cli.kit.topic_state import log_bounds, positions_lost
 
     writers = WritersHeard()
     try:
-        read_registry(connection, listen=False, observe=writers.observe)
+        registry = read_registry(connection, listen=False, observe=writers.observe)
         writers.read_ms = now_ms()
+        writers.positions_lost = positions_lost(connection, registry.positions, log_bounds(connection))
     except StateChannelError as error:
         say(f"note: the registry could not be read; forged records are recognized by the log alone: {error}")
         return WritersHeard()
@@ -258,6 +277,7 @@ class RegistryFold:
     Args:
         clock: Clock in milliseconds, for callers that know the log's time better than our wall clock.
         lost_shown_s: Time for which a broker that was lost without a goodbye is kept; None: as one that left.
+        positions: Given every heartbeat.
     """
 
     def __init__(
@@ -267,7 +287,9 @@ class RegistryFold:
         observe: Observe | None = None,
         clock: Callable[[], int] | None = None,
         lost_shown_s: float | None = None,
+        positions: ProvenPositions | None = None,
     ) -> None:
+        self._positions = positions
         self.window_ms = int(max(_LEAST_WINDOW_S, 5 * expiry_s) * 1_000)
         self._lost_shown_ms = self.window_ms if lost_shown_s is None else int(lost_shown_s * 1_000)
         self._members = Membership(expiry_s)
@@ -346,6 +368,8 @@ class RegistryFold:
                     self._heard_since_turn.add(info["broker"])
                     if live:
                         self._heard.add(info["broker"])
+                if self._positions is not None:
+                    self._positions.take(info)
                 if self._observe is not None:
                     self._observe(record, info)
         return beaten
@@ -401,7 +425,7 @@ class RegistryFold:
             for broker, lost in members.lost.items()
             if read_at_ms - lost.last_heard_ms <= self._kept_ms(lost)
         }
-        return Registry(members, read_at_ms, last, future=self._future(read_at_ms))
+        return Registry(members, read_at_ms, last, future=self._future(read_at_ms), positions=self._positions)
 
     def _future(self, now_ms: int) -> FutureRecords | None:
         """The records from the future, for as long as their times are still to come."""

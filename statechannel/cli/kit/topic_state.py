@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import describe_topic
+from statechannel.cli.kit.live_log import describe_topic, open_tail
 from statechannel.engine.membership import Member
+from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import StateChannelError
 from statechannel.http_api.documents import partitions_of
-from statechannel.kafka.admin import BoundsAsker
+from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.topic_policy import TopicPolicy
 from statechannel.kafka.topics import TopicAdmin, differences_of, missing_topic
+from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.log import Topic
 
 
-def first_offsets(connection: Connection) -> dict[int, int]:
-    """The first offset of each partition that the channel uses.
+def log_bounds(connection: Connection) -> dict[int, OffsetBounds]:
+    """First and end offset of each partition that the channel uses.
 
     Raises:
         KafkaAdapterError: Kafka did not answer in time, or refused to; or the topic is missing, or is another one.
@@ -25,7 +27,32 @@ def first_offsets(connection: Connection) -> dict[int, int]:
     channel = describe_topic(connection, Topic.CHANNEL)
     places = [(channel.name, partition) for partition in range(channel.partitions)]
     bounds = BoundsAsker(connection.client, timeout_s=connection.timeout_s).ask(places)
-    return {partition: bounds[name, partition].low for name, partition in places}
+    return {partition: bounds[name, partition] for name, partition in places}
+
+
+def positions_lost(
+    connection: Connection, positions: ProvenPositions | None, bounds: Mapping[int, OffsetBounds]
+) -> dict[int, int]:
+    """Highest offset that brokers have read and that the log does not have, by partition; without what was restated since.
+
+    Args:
+        positions: Of the registry, read before `bounds` were asked; None: they are not known.
+    """
+    if positions is None:
+        return {}
+    lost = positions.lost({partition: each.high for partition, each in bounds.items()})
+    return {
+        partition: known for partition, known in sorted(lost.items()) if not _restates(connection, partition, known)
+    }
+
+
+def _restates(connection: Connection, partition: int, known: int) -> bool:
+    """Whether a mark in the log says that it was restated or given up."""
+    marks = Marks()
+    with open_tail(connection, Topic.CHANNEL, partition) as tail:
+        for record in tail.records(tail.span()):
+            marks.control_read(record)
+    return marks.restates(0, known)
 
 
 def partition_counts(alive: Mapping[str, Member]) -> dict[int, list[str]]:
@@ -49,22 +76,27 @@ def is_restated(fields: Mapping[str, Any], partition: int, first_offset: int) ->
 
 
 def topic_state(
-    connection: Connection, others: Iterable[tuple[str, TopicPolicy]], alive: Mapping[str, Member]
+    connection: Connection,
+    others: Iterable[tuple[str, TopicPolicy]],
+    alive: Mapping[str, Member],
+    positions: ProvenPositions | None = None,
 ) -> dict[str, Any]:
     """The key `topics` of `status`; of Kafka nothing where it does not answer, which `doctor` reports.
 
     Args:
         others: Names and policies of topics beside the channel's own.
         alive: The brokers that are alive.
+        positions: How far brokers had read the channel, by the registry.
     """
     counts = {str(number): brokers for number, brokers in sorted(partition_counts(alive).items())}
     policies = {**connection.topics.policies, **dict(others)}
     admin = TopicAdmin(connection.client, timeout_s=connection.timeout_s)
     try:
         infos = admin.describe(policies.keys())
-        firsts = first_offsets(connection)
+        bounds = log_bounds(connection)
+        lost = positions_lost(connection, positions, bounds)
     except StateChannelError:
-        return {"partition_counts": counts, "heads_lost": {}, "differences": []}
+        return {"partition_counts": counts, "heads_lost": {}, "positions_lost": {}, "differences": []}
     server = connection.client.bootstrap_servers
     differences = [item for name, info in infos.items() for item in differences_of(info, policies[name], server)]
     differences += [
@@ -72,7 +104,8 @@ def topic_state(
     ]
     return {
         "partition_counts": counts,
-        "heads_lost": {str(partition): offset for partition, offset in firsts.items() if offset > 0},
+        "heads_lost": {str(partition): each.low for partition, each in bounds.items() if each.low > 0},
+        "positions_lost": {str(partition): known for partition, known in lost.items()},
         "differences": [
             {
                 "topic": item.topic,

@@ -22,7 +22,7 @@ from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import Pulse, in_time, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import Pulse, describe_topic, in_time, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
@@ -34,6 +34,7 @@ from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs,
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
 from statechannel.engine.membership import Member
+from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
@@ -144,13 +145,15 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         drains=seen.drains,
         incidents=incidents,
     )
-    fields["topics"] = _topics_of(connection, registry.members.alive)
+    fields["topics"] = _topics_of(connection, registry.members.alive, registry.positions)
     return with_health(fields, HealthLimits.of(connection.settings))
 
 
-def _topics_of(connection: Connection, alive: Mapping[str, Member]) -> dict[str, Any]:
+def _topics_of(
+    connection: Connection, alive: Mapping[str, Member], positions: ProvenPositions | None
+) -> dict[str, Any]:
     others = [topic for _, plugin in plugins() for topic in plugin.topics(connection)]
-    return topic_state(connection, [(topic.name, topic.policy) for topic in others], alive)
+    return topic_state(connection, [(topic.name, topic.policy) for topic in others], alive, positions)
 
 
 def _stay(
@@ -242,13 +245,24 @@ class StatusFollower:
         self._inputs = inputs
         self._clock = LogClock()
         membership = connection.settings.membership
+        channel = describe_topic(connection, Topic.CHANNEL)
+        self._positions = ProvenPositions(channel.topic_id, channel.partitions)
         self._fold = RegistryFold(
-            membership.expiry_s, observe=inputs.story.observe, clock=self._seen_ms, lost_shown_s=membership.lost_shown_s
+            membership.expiry_s,
+            observe=inputs.story.observe,
+            clock=self._seen_ms,
+            lost_shown_s=membership.lost_shown_s,
+            positions=self._positions,
         )
         self._listens_s = 2 * membership.interval_s
         self._remarks = Remarks()
         self._requests = RequestIncidents()
-        self._topics: dict[str, Any] = {"partition_counts": {}, "heads_lost": {}, "differences": []}
+        self._topics: dict[str, Any] = {
+            "partition_counts": {},
+            "heads_lost": {},
+            "positions_lost": {},
+            "differences": [],
+        }
         self._asked: Future[tuple[Remarks, RequestIncidents, dict[str, Any]]] | None = None
         self._asked_s = 0.0
         self._asked_of_forged = False
@@ -345,7 +359,7 @@ class StatusFollower:
                 lambda: (
                     remarks(self._connection, alive),
                     requests_of_last_hour(self._connection, forged=forged),
-                    _topics_of(self._connection, alive),
+                    _topics_of(self._connection, alive, self._positions),
                 )
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.broker.observe.topic_conditions import head_lost_sentence
+from statechannel.broker.observe.topic_conditions import head_lost_sentence, positions_lost_sentence
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.topic_state import is_restated
 from statechannel.engine.effects import Hook
@@ -176,6 +176,9 @@ def _of_topics(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
             todo = "brokers restate it" if is_served else "no broker knows what was deleted"
             sentence = head_lost_sentence(fields["channel"], partition, offset)
             yield HealthProblem(HealthReason.HEAD_LOST, f"{sentence}; {todo} (`statechannel doctor`)")
+    for partition, known in topics["positions_lost"].items():
+        sentence = positions_lost_sentence(fields["channel"], partition, known)
+        yield HealthProblem(HealthReason.HEAD_LOST, f"{sentence} (`statechannel doctor`)")
     for row in topics["differences"]:
         if row["hard"]:
             yield HealthProblem(

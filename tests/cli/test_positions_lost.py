@@ -1,0 +1,76 @@
+"""A topic that is not the one that brokers have read, or ends before what they have read, and nobody alive to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from statechannel.audit.engine import LOCAL, AuditQuestion, ExportSource, Wants
+from statechannel.audit.writers import WritersHeard
+from statechannel.cli.audit.options import answered
+from statechannel.cli.kit import topic_state
+from statechannel.engine.proven_positions import ProvenPositions
+from statechannel.kafka.admin import OffsetBounds
+from statechannel.protocol.codec import HEAD_KEY, encode
+from statechannel.protocol.log import RecordRead, Topic
+from tests.unit.audit.test_lost_head import written
+
+THIS, OTHER = "topic-one", "topic-two"
+
+
+def head_mark(known: int) -> tuple[bytes, bytes]:
+    by = {"broker": "b1", "incarnation": "x"}
+    return HEAD_KEY, encode({"through": 0, "first": 0, "known": known, "by": by})
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def lost(heartbeats: list[dict[str, Any]], log: list[tuple[bytes, bytes]]) -> dict[int, int]:
+        @contextmanager
+        def open_tail(_: object, topic: Topic, partition: int) -> Iterator[object]:
+            records = [RecordRead(topic, partition, offset, 1, *record) for offset, record in enumerate(log)]
+            yield SimpleNamespace(span=lambda: None, records=lambda _: records)
+
+        monkeypatch.setattr(topic_state, "open_tail", open_tail)
+        positions = ProvenPositions(THIS, 1)
+        for info in heartbeats:
+            positions.take(info)
+        return topic_state.positions_lost(None, positions, {0: OffsetBounds(0, len(log))})  # type: ignore[arg-type]
+
+    return lost
+
+
+LOG = [(b"t/n", b"{}")] * 3
+
+
+@pytest.mark.parametrize("log", [LOG, []], ids=["some records", "empty"])
+@pytest.mark.parametrize("topic", [THIS, OTHER, None])
+def test_what_brokers_have_read_and_the_log_does_not_have_is_lost(lost: Any, topic: str | None, log: Any) -> None:
+    assert lost([{"log": topic, "applied": {"0": 7}}, {"log": topic, "applied": {"0": 5}}], log) == {0: 7}
+
+
+def test_of_another_topic_nothing_is_left_however_long_this_one_is(lost: Any) -> None:
+    assert lost([{"log": OTHER, "applied": {"0": 1}}], LOG) == {0: 1}
+    assert lost([{"log": THIS, "applied": {"0": 2}}], LOG) == {}
+    assert lost([{"log": THIS, "applied": {"0": 2, "7": 9}}, {"applied": "junk"}], LOG) == {}
+
+
+def test_what_was_restated_or_given_up_is_lost_no_longer(lost: Any) -> None:
+    heartbeats = [{"log": OTHER, "applied": {"0": 7}}]
+    assert lost(heartbeats, [*LOG, head_mark(6)]) == {0: 7}
+    assert lost(heartbeats, [*LOG, head_mark(7)]) == {}
+
+
+def test_an_audit_is_tentative_then(tmp_path: Path) -> None:
+    source = ExportSource(written(tmp_path, first=0))
+    answer = answered(LOCAL, AuditQuestion(source, wants=Wants(writers=WritersHeard()))).answer
+    assert "tentative" not in answer
+    assert "positions_lost" not in answer
+    wants = Wants(writers=WritersHeard(positions_lost={0: 7}))
+    answer = answered(LOCAL, AuditQuestion(source, wants=wants)).answer
+    assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 7})
