@@ -28,8 +28,8 @@ KEEP_RUNNING: Final = (
 )
 KEPT: Final = "Keep the brokers running: if none has read more, they go on from what they had read, within seconds."
 RESTORE: Final = (
-    "restore the channel from an export (`statechannel import`); or, to give up what was deleted, start one broker with "
-    "`statechannel broker run --accept-lost-head`."
+    "restore the channel from an export (`statechannel import` into new topics), or give up what was deleted; then start one "
+    "broker with `statechannel broker run --accept-lost-head`."
 )
 
 

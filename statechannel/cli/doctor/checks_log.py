@@ -38,10 +38,11 @@ def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             else "No broker is caught up. One that starts waits for a broker that knows what was deleted.",
             head_lost_hint(channel.name, is_served=is_served),
         )
-    for partition, known in facts.positions_lost.items() if channel is not None else ():
+    for partition, known in facts.positions_lost.items():
+        name = facts.settings.channel.name
         yield DoctorFinding(
             Severity.CRITICAL,
-            positions_lost_sentence(channel.name, partition, known),
+            positions_lost_sentence(name, partition, known),
             "A broker that starts waits until one that knows what was lost has restated it.",
             KEEP_RUNNING if is_served else f"No broker knows what was lost: {RESTORE}",
         )
