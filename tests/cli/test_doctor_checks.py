@@ -123,20 +123,6 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "begins at offset 41",
     ),
     (
-        "brokers have read more than the log has",
-        replace(healthy(), positions_lost={0: 41}),
-        "head",
-        Severity.CRITICAL,
-        "-0 through offset 41",
-    ),
-    (
-        "records in a wrong partition",
-        replace(healthy(), misplaced=2),
-        "log",
-        Severity.WARNING,
-        "2 records",
-    ),
-    (
         "partitions added",
         with_partitions(heard((0.1, heartbeat("b1", applied={"0": 5}))), 3),
         "partitions",

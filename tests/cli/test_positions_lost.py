@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,14 @@ import pytest
 from statechannel.audit.engine import LOCAL, AuditQuestion, ExportSource, Wants
 from statechannel.audit.writers import WritersHeard
 from statechannel.cli.audit.options import answered
+from statechannel.cli.doctor.checks import Severity, examine
+from statechannel.cli.doctor.command import CHECKS
 from statechannel.cli.kit import topic_state
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.kafka.admin import OffsetBounds
 from statechannel.protocol.codec import HEAD_KEY, encode
 from statechannel.protocol.log import RecordRead, Topic
+from tests.support.doctor_facts import healthy
 from tests.unit.audit.test_lost_head import written
 
 THIS, OTHER = "topic-one", "topic-two"
@@ -64,6 +68,15 @@ def test_what_was_restated_or_given_up_is_lost_no_longer(lost: Any) -> None:
     heartbeats = [{"log": OTHER, "applied": {"0": 7}}]
     assert lost(heartbeats, [*LOG, head_mark(6)]) == {0: 7}
     assert lost(heartbeats, [*LOG, head_mark(7)]) == {}
+
+
+def test_the_doctor_says_it_and_counts_records_in_wrong_partitions() -> None:
+    facts = replace(healthy(), positions_lost={0: 41})
+    (finding,) = [item for item in examine(CHECKS, facts) if item.check == "head"]
+    assert finding.severity is Severity.CRITICAL
+    assert finding.todo
+    (finding, _) = [item for item in examine(CHECKS, replace(healthy(), misplaced=2)) if item.check == "log"]
+    assert finding.severity is Severity.WARNING
 
 
 def test_an_audit_is_tentative_then(tmp_path: Path) -> None:

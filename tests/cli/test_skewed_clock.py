@@ -17,6 +17,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.status import command
 from statechannel.cli.status.figures import StatusInputs
 from statechannel.engine.membership import MEMBER_FORMAT
+from statechannel.kafka.topics import TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
 
@@ -282,7 +283,7 @@ class TestPreStop:
 
 def status_of(connection: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], None] = lambda: None) -> Any:
     """The members that `status` shows; `meanwhile` happens while it reads the channel."""
-    monkeypatch.setattr(registry, "describe_topic", lambda *_: None)
+    monkeypatch.setattr(registry, "describe_topic", lambda *_: TopicInfo("c", "id", 1, 1, {}))
     monkeypatch.setattr(command, "read_channel", lambda *_: meanwhile())
     monkeypatch.setattr(command, "remarks", lambda *_: None)
     monkeypatch.setattr(command, "requests_of_last_hour", lambda _, forged: command.RequestIncidents())

@@ -97,7 +97,7 @@ def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             Severity.WARNING,
             f"{facts.misplaced} records lie in partitions in which their namespaces do not belong (wrong-partition)",
-            "They do not count: their writer took another number of partitions, or is no broker.",
+            "They do not count. The program that wrote them used another number of partitions.",
             "`statechannel audit rejected` lists them with their writers.",
         )
     if status.get("tentative"):
