@@ -57,7 +57,10 @@ TARGETS = (
     Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
     Target(
         ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
-        (*_unit("runtime", "requests", "outcomes", "handlers"), "tests/property/test_runtime_requests.py"),
+        (
+            *_unit("runtime", "requests", "request_limits", "request_record", "outcomes", "handlers", "engine_surroundings"),
+            "tests/property/test_runtime_requests.py",
+        ),
     ),
     Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
     Target(
@@ -87,8 +90,12 @@ TARGETS = (
     Target(("audit/difference",), ("tests/property/test_audit_parts.py",)),
 )  # fmt: skip
 MODULES = tuple(name for target in TARGETS for name in target.modules)
-LEFT_OUT = "not test_seeds and not hash_seed and not planted and not mib and not deep_json and not command"
-"""By `-k`: what takes long, or asks other processes, which have no mutant."""
+LEFT_OUT = (
+    "not test_seeds and not hash_seed and not planted and not mib and not deep_json "
+    "and not test_the_command and not every_command "
+    "and not [uvloop and not [debug and not [eager"
+)
+"""By `-k`: what takes long, asks other processes, which have no mutant, or repeats a test on another kind of event loop."""
 
 
 def main() -> int:
