@@ -74,10 +74,19 @@ TARGETS = (
     Target(("broker/canary",), _unit("runtime", "canary_runner")),
     Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
     Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
-    Target(("broker/arguments", "broker/next_steps"), _unit("runtime", "arguments", "next_steps")),
+    Target(("broker/opening_process",), _unit("runtime", "opening_process")),
+    Target(("broker/endings", "broker/request_writer"), _unit("runtime", "endings")),
+    Target(("broker/topic_follower",), (*_unit("runtime", "topic_follower"), *_unit("loaddata", "following"))),
+    Target(("broker/observe/topic_conditions",), _unit("runtime", "topic_conditions")),
+    Target(
+        ("broker/arguments", "broker/next_steps"), _unit("runtime", "argument_checks", "hook_arguments", "next_steps")
+    ),
     Target(("router/router",), _unit("router", "router")),
     Target(("api/guard",), _unit("runtime", "guard")),
-    Target(("api/extensions", "api/member", "api/channel"), (*_unit("runtime", "extensions"), *_unit("testkit", "kit"))),
+    Target(
+        ("api/extensions", "api/member", "api/channel"),
+        (*_unit("runtime", "extensions", "tickets", "other_loops"), *_unit("testkit", "member", "kit")),
+    ),
     Target(
         (
             "audit/acknowledgements", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps", "audit/history",
