@@ -74,7 +74,6 @@ TARGETS = (
     Target(("broker/canary",), _unit("runtime", "canary_runner")),
     Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
     Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
-    Target(("broker/opening_process",), _unit("runtime", "opening_process")),
     Target(("broker/endings", "broker/request_writer"), _unit("runtime", "endings")),
     Target(("broker/topic_follower",), (*_unit("runtime", "topic_follower"), *_unit("loaddata", "following"))),
     Target(("broker/observe/topic_conditions",), _unit("runtime", "topic_conditions")),
@@ -85,7 +84,10 @@ TARGETS = (
     Target(("api/guard",), _unit("runtime", "guard")),
     Target(
         ("api/extensions", "api/member", "api/channel"),
-        (*_unit("runtime", "extensions", "tickets", "other_loops"), *_unit("testkit", "member", "kit")),
+        (
+            *_unit("runtime", "extensions", "arguments", "opening", "tickets", "other_loops"),
+            *_unit("testkit", "member", "kit"),
+        ),
     ),
     Target(
         (
@@ -101,7 +103,7 @@ TARGETS = (
 MODULES = tuple(name for target in TARGETS for name in target.modules)
 LEFT_OUT = (
     "not test_seeds and not hash_seed and not planted and not mib and not deep_json "
-    "and not test_the_command and not every_command "
+    "and not test_the_command and not every_command and not whatever_is_asked "
     "and not [uvloop and not [debug and not [eager"
 )
 """By `-k`: what takes long, asks other processes, which have no mutant, or repeats a test on another kind of event loop."""

@@ -1,12 +1,19 @@
 """How the end of a member is said to those who wait, and which ends of a request may be asked again."""
 
+import time
+from typing import Any
+
+import orjson
 import pytest
 
+from statechannel.broker import request_writer
 from statechannel.broker.endings import GOODBYE_UNCONFIRMED, after_all, log_end, outcome_of_stopping, within_budget
 from statechannel.broker.exits import Stopped
-from statechannel.broker.request_record import Addressee
-from statechannel.broker.request_writer import balancer_args, may_be_asked_again
+from statechannel.broker.request_record import Addressee, Request, decode
+from statechannel.broker.request_writer import balancer_args, may_be_asked_again, write_request
 from statechannel.engine import commands
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import ChannelTopics
 from tests.support.log_lines import capture_logs
 
 AWAY = Stopped("log-away", "Kafka did not answer")
@@ -76,3 +83,21 @@ def test_a_request_without_a_result_may_be_asked_again(outcome: commands.Outcome
 def test_a_request_to_the_balancer() -> None:
     args = balancer_args("split", Addressee.OWNER, {"name": "a/b/t"})
     assert args == {"extension": "balancer", "ask": "split", "to": "owner", "name": "a/b/t"}
+
+
+def test_a_request_is_written_to_the_requests_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def append(*place: Any, **record: Any) -> int:
+        seen.append((place, record))
+        return 7
+
+    monkeypatch.setattr(request_writer, "append_and_wait", append)
+    client, request = ClientSettings("127.0.0.1:1"), Request("op1", "lookup", 0, {"name": "a/b/t"}, "me")
+    before_ms = time.time() * 1000
+    assert write_request(client, ChannelTopics("c"), request, answer_within_s=5.0, timeout_s=2.0) == 7
+    ((place, record),) = seen
+    assert place == (client, "c-requests", 0)
+    assert (record["key"], record["timeout_s"], record["repeatable"]) == (b"op1", 2.0, True)
+    assert decode(record["value"], 1_000) == Request("op1", "lookup", 6_000, {"name": "a/b/t"}, "me")
+    assert int(before_ms) <= orjson.loads(record["value"])["written_at_ms"] <= time.time() * 1000

@@ -6,8 +6,8 @@ from types import MappingProxyType
 import pytest
 from prometheus_client import CollectorRegistry
 
-from statechannel.api import ArgumentTypeError, ArgumentValueError, WrongLoopError
-from statechannel.api.member import CACHED_IN_A_ROW, NoKafkaError
+from statechannel.api import ArgumentTypeError, ArgumentValueError, BrokerHooks, StateChannelError, WrongLoopError
+from statechannel.api.member import CACHED_IN_A_ROW, ChannelMember, NoKafkaError
 from statechannel.broker.request_record import ExtensionAsk, RequestCommand
 from statechannel.engine.commands import (
     AwaitOperation,
@@ -177,3 +177,81 @@ async def test_changes_from_now_on_and_from_a_position(channel_kit: ChannelKit) 
     assert [change.bundle for change in watcher.take()] == ["t/two", "t/three"]
     for first in firsts:
         first.cancel()
+
+
+class Mine:
+    """An extension that notes its life."""
+
+    name = "mine"
+    placement = None
+
+    def __init__(self, fails: Exception | None = None) -> None:
+        self.log: list[str] = []
+        self.fails = fails
+
+    async def start(self, channel: ChannelMember) -> None:
+        self.log.append(f"start at {channel.identity.broker}")
+        if self.fails is not None:
+            raise self.fails
+
+    async def close(self) -> None:
+        self.log.append("close")
+
+    def status(self) -> dict[str, bool]:
+        return {"works": True}
+
+
+async def test_extensions_live_with_their_member(channel_kit: ChannelKit) -> None:
+    mine = Mine()
+    channel = (await channel_kit.broker("b1", extensions=[mine])).channel
+    assert channel.status()["extensions"] == {"mine": {"works": True}}
+    waiting = asyncio.ensure_future(channel.wait_stopped())
+    with pytest.raises(ArgumentValueError):
+        await channel.shutdown(-1.0)
+    await channel_kit.advance(1)
+    assert (waiting.done(), mine.log) == (False, ["start at b1"])
+    stopped = await channel.shutdown(5.0)
+    assert stopped.clean
+    assert stopped == await waiting == await channel.wait_stopped() == await channel.shutdown() == channel.stopped
+    await channel.close()
+    assert mine.log == ["start at b1", "close"]
+    assert channel.status()["extensions"] == {}
+
+
+@pytest.mark.parametrize("fails", [OSError("no port"), StateChannelError("no topic")])
+async def test_an_extension_that_cannot_start_ends_its_member(channel_kit: ChannelKit, fails: Exception) -> None:
+    mine = Mine(fails)
+    with pytest.raises(StateChannelError, match=str(fails)):
+        await channel_kit.broker("b1", extensions=[mine])
+    assert mine.log == ["start at b1", "close"]
+    await channel_kit.broker("b2")
+    await channel_kit.advance(1)
+    assert channel_kit.brokers["b2"].channel.broker_ids() == ["b2"], "it has said goodbye"
+
+
+async def test_a_shutdown_has_time_for_each_bundle(channel_kit: ChannelKit) -> None:
+    groups = {"hook_settings": {"shutdown_budget_s": 20.0, "shutdown_bundle_s": 2.0}}
+    channel = (await channel_kit.broker("b1", **groups)).channel  # type: ignore[arg-type]
+    bundles = await channel_kit.namespace("t/n", 3)
+    assert channel.shutdown_budget_s == 20.0
+    for bundle in bundles:
+        await channel_kit.own(bundle, "b1")
+    assert channel.shutdown_budget_s == 26.0
+
+
+@pytest.mark.parametrize(("timeout_s", "waited_s"), [(3.0, 3.0), (0, 0.05)])
+async def test_an_operation_that_goes_on_is_undetermined_after_its_time(
+    channel_kit: ChannelKit, timeout_s: float, waited_s: float
+) -> None:
+    class Slow(BrokerHooks):
+        async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+            await asyncio.sleep(20.0)
+
+    channel = (await channel_kit.broker("b1", Slow(), hook_settings={"deadline_s": 25})).channel
+    bundle, *_ = await channel_kit.namespace()
+    await channel_kit.own(bundle, "b1")
+    ticket = await channel.unload(bundle)
+    assert isinstance(await ticket.started(), Started)
+    began_s = channel_kit.now_s
+    assert isinstance(await ticket.outcome(timeout_s), Undetermined)
+    assert channel_kit.now_s - began_s == pytest.approx(waited_s, abs=0.6)
