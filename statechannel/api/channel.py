@@ -244,7 +244,6 @@ class StateChannel(ChannelMember):
 
     async def _shut_down(self, budget_s: float | None = None) -> Stopped:
         budget_s = self.shutdown_budget_s if budget_s is None else budget_s
-        arguments.seconds("budget_s", budget_s)
         host = self._host
         if host.stopped is None:
             with contextlib.suppress(ChannelStoppedError):

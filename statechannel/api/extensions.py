@@ -35,10 +35,10 @@ _BOOL = TypeAdapter(bool)
 class ExtensionError(StateChannelError):
     """An extension cannot be created or started, or is not a valid extension."""
 
-    def __init__(self, name: str, why: str, *, hint: str = "") -> None:
+    def __init__(self, name: str, why: str) -> None:
         super().__init__(
             f"extension {name} {why}",
-            hint=hint or f"Fix it, or switch it off with extensions.{name}.enabled=false.",
+            hint=f"Fix it, or switch it off with extensions.{name}.enabled=false.",
         )
 
 

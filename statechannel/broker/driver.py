@@ -154,7 +154,7 @@ class Driver:
     def _wake(self) -> None:
         """Request a turn; several requests are merged. In any thread."""
         loop = self._loop
-        if loop is None or not self._running or self._scheduled:
+        if loop is None or self._scheduled:
             return
         self._scheduled = True
         self.stalls.due(loop.time())

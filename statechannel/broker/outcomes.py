@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from statechannel.engine import commands
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from statechannel.engine.commands import Outcome
 
 
@@ -74,7 +73,7 @@ def plain(value: object) -> Any:
         return value
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, dict) or hasattr(value, "items"):
+    if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]

@@ -12,7 +12,7 @@ import orjson
 from statechannel.broker import arguments
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.engine import commands
-from statechannel.protocol.bundle import is_namespace, namespace_bounds
+from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace, namespace_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,6 @@ DEFAULT_TIMEOUT_S = 60.0
 ANSWER_PART = 0.95
 """Part of its time-out after which a `pre-stop` is answered, with as much as is done."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
-_BOUNDS_MAX = 32_769
 
 
 class RequestRecordKind(StrEnum):
@@ -210,9 +209,9 @@ def _progress(identifier: str, loaded: dict[str, Any], broker: str, incarnation:
 
 
 def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Request:
-    timeout = loaded.get("timeout_s")
-    fits = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout <= TIMEOUT_MAX_S
-    timeout_s = float(timeout) if fits and timeout is not None else DEFAULT_TIMEOUT_S
+    timeout_s = loaded.get("timeout_s", DEFAULT_TIMEOUT_S)
+    if type(timeout_s) not in (int, float) or not 0 < timeout_s <= TIMEOUT_MAX_S:
+        timeout_s = DEFAULT_TIMEOUT_S
     args, by, asked = loaded.get("args"), loaded.get("by"), loaded.get("command")
     request = Request(
         identifier,
@@ -222,7 +221,7 @@ def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Requ
         by if isinstance(by, str) else "",
     )
     try:
-        command_of(request, 1.0)
+        command_of(request, timeout_s)
     except RequestError as error:
         return Request(request.id, request.asked, request.deadline_ms, request.args, request.by, str(error))
     return request
@@ -240,8 +239,8 @@ def command_of(request: Request, timeout_s: float) -> Command | ExtensionAsk:
         raise RequestError(f"unknown command {request.asked!r}; known: {', '.join(RequestCommand)}") from None
     if asked is RequestCommand.EXTENSION:
         return _extension_ask(request, timeout_s)
-    command = _command(asked, request.args, request.id, timeout_s)
     try:
+        command = _command(asked, request.args, request.id, timeout_s)
         arguments.check(command)
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise RequestError(str(error)) from None
@@ -262,37 +261,35 @@ def _extension_ask(request: Request, timeout_s: float) -> ExtensionAsk:
 
 
 def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, timeout_s: float) -> Command:
+    reason, if_generation = args.get("reason"), args.get("if_generation")
     match asked:
         case RequestCommand.LOOKUP:
-            return commands.Lookup(_text(args, "name"), timeout_s, _flag(args, "read_only"))
+            return commands.Lookup(_text(args, "name"), timeout_s, args.get("read_only", False))
         case RequestCommand.CREATE_NAMESPACE:
-            return commands.CreateNamespace(_namespace(args), _bounds(args), operation, timeout_s, _reason(args))
+            return commands.CreateNamespace(_namespace(args), _bounds(args), operation, timeout_s, reason)
         case RequestCommand.DELETE_NAMESPACE:
-            return commands.DeleteNamespace(_namespace(args), operation, timeout_s, _reason(args))
+            return commands.DeleteNamespace(_namespace(args), operation, timeout_s, reason)
         case RequestCommand.TRANSFER:
             name, destination = _text(args, "name"), _text(args, "destination")
-            return commands.Transfer(
-                name, destination, operation, timeout_s, _reason(args), if_generation=_generation(args)
-            )
+            return commands.Transfer(name, destination, operation, timeout_s, reason, if_generation=if_generation)
         case RequestCommand.UNLOAD:
-            name, if_generation = _text(args, "name"), _generation(args)
-            return commands.Unload(name, operation, timeout_s, _reason(args), if_generation=if_generation)
+            return commands.Unload(_text(args, "name"), operation, timeout_s, reason, if_generation=if_generation)
         case RequestCommand.SPLIT:
-            at, parts = _whole_numbers(args, "at"), _whole(args, "parts", 2)
-            name, if_generation = _text(args, "name"), _generation(args)
-            return commands.Split(name, operation, timeout_s, at, parts, _reason(args), if_generation)
+            name, at, parts = _text(args, "name"), _tuple(args.get("at", ())), args.get("parts", 2)
+            return commands.Split(name, operation, timeout_s, at, parts, reason, if_generation)
         case RequestCommand.RESUME_REPAIR:
             return commands.ResumeRepair()
         case RequestCommand.DISMISS_BROKER:
             return commands.DismissBroker(_text(args, "broker"))
         case RequestCommand.SHUTDOWN:
             _text(args, "broker")
-            return commands.Shutdown(_seconds(args, "budget_s", timeout_s))
+            return commands.Shutdown(args.get("budget_s", timeout_s))
         case RequestCommand.PRE_STOP:
             _text(args, "broker")
+            budget_s = args.get("budget_s", timeout_s)
+            arguments.seconds("budget_s", budget_s)
             # The answer is to be read before the requester gives up.
-            budget_s = min(timeout_s * ANSWER_PART, _seconds(args, "budget_s", timeout_s))
-            return commands.PreStop(budget_s, _seconds(args, "notice_s", 0.0))
+            return commands.PreStop(min(timeout_s * ANSWER_PART, budget_s), args.get("notice_s", 0.0))
         case RequestCommand.UNDO_PRE_STOP:
             _text(args, "broker")
             return commands.UndoPreStop()
@@ -314,47 +311,14 @@ def _namespace(args: Mapping[str, Any]) -> str:
     return value
 
 
-def _generation(args: Mapping[str, Any]) -> int | None:
-    return None if args.get("if_generation") is None else _whole(args, "if_generation", 0)
+def _tuple(value: Any) -> Any:
+    """JSON has lists where commands have tuples; the command's check refuses anything else."""
+    return tuple(value) if isinstance(value, list) else value
 
 
-def _flag(args: Mapping[str, Any], name: str) -> bool:
-    value = args.get(name, False)
-    if not isinstance(value, bool):
-        raise RequestError(f"`{name}` is not true or false")
-    return value
-
-
-def _whole(args: Mapping[str, Any], name: str, default: int) -> int:
-    value = args.get(name, default)
-    if type(value) is not int:
-        raise RequestError(f"`{name}` is not a whole number")
-    return value
-
-
-def _whole_numbers(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    value = args.get(name, [])
-    if not isinstance(value, list) or len(value) > _BOUNDS_MAX or any(type(number) is not int for number in value):
-        raise RequestError(f"`{name}` is not a list of whole numbers")
-    return tuple(value)
-
-
-def _bounds(args: Mapping[str, Any]) -> tuple[int, ...]:
+def _bounds(args: Mapping[str, Any]) -> Any:
     if "bounds" in args:
-        return _whole_numbers(args, "bounds")
-    try:
-        return tuple(namespace_bounds(_whole(args, "bundles", 4)))
-    except ValueError as error:
-        raise RequestError(str(error)) from error
-
-
-def _seconds(args: Mapping[str, Any], name: str, default: float) -> float:
-    value = args.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise RequestError(f"`{name}` is not a number of seconds")
-    return float(value)
-
-
-def _reason(args: Mapping[str, Any]) -> str | None:
-    value = args.get("reason")
-    return value if isinstance(value, str) else None
+        return _tuple(args["bounds"])
+    count = args.get("bundles", 4)
+    arguments.whole("bundles", count, 1, MAX_CHILDREN)
+    return tuple(namespace_bounds(count))

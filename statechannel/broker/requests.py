@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 from statechannel.audit.acknowledgements import decode as decode_acknowledgement
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.exits import ChannelStoppedError
-from statechannel.broker.handlers import Handlers
 from statechannel.broker.request_record import (
     Addressee,
     ExtensionAsk,
@@ -130,7 +129,7 @@ class RequestCoordinator:
         around: This broker's view of the cluster.
         append: Writes one record to the requests topic.
         submit: Submits a command to the engine; the callback receives the outcome.
-        ask_extension: The same for requests to extensions; None without extensions.
+        ask_extension: The same for requests to extensions.
     """
 
     def __init__(
@@ -139,14 +138,14 @@ class RequestCoordinator:
         *,
         append: Callable[[str, bytes], None],
         submit: Callable[[Command, Callable[[Outcome], None]], None],
-        ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None] | None = None,
+        ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None],
         options: CoordinatorOptions | None = None,
     ) -> None:
         self._around = around
         self._log = _log.bound(broker=around.broker)
         self._append = append
         self._submit = submit
-        self._ask_extension = ask_extension or Handlers(0).give
+        self._ask_extension = ask_extension
         self._options = options or CoordinatorOptions()
         self._open: dict[str, _Open] = {}
         self._open_bytes = 0
@@ -155,7 +154,7 @@ class RequestCoordinator:
         self._refusals: dict[str, int] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._heard: dict[str, Callable[[Outcome], None]] = {}
-        self._end_offset: int | None = None
+        self._end_offset = 0
         self._position = 0
         self._log_ms = 0
         self._is_registry_heard = False
@@ -176,12 +175,10 @@ class RequestCoordinator:
         self._end_offset = event.end_offset
         self._position = event.first_offset
         self._open.clear()
-        self._touched.clear()
         self._open_bytes = 0
 
     def reached(self, event: PositionReached) -> None:
         """Note that everything below the position was delivered."""
-        self._review_all = True
         self._position = max(self._position, event.position)
 
     def heard(self, timestamp_ms: int) -> None:
@@ -251,7 +248,7 @@ class RequestCoordinator:
 
     @property
     def _read_to_end(self) -> bool:
-        return self._end_offset is not None and self._position >= self._end_offset
+        return self._position >= self._end_offset
 
     def _claimed(self, claim: Progress, offset: int) -> None:
         request = self._open.get(claim.id)
@@ -278,9 +275,9 @@ class RequestCoordinator:
     def look(self, now_s: float) -> None:
         """After each turn of the loop: `review`, if needed."""
         whole = now_s - self._reviewed_s >= self._options.review_s
-        if self._refusals and self._read_to_end and self._answers_for_all:
+        if self._read_to_end and self._answers_for_all:
             self._write_refusals()
-        if self._open and (self._touched or self._review_all or whole):
+        if self._touched or self._review_all or whole:
             if whole:
                 self._reviewed_s = now_s
             self.review(now_s, whole=whole)
@@ -292,7 +289,7 @@ class RequestCoordinator:
             whole: Check all requests, not only those with new records.
         """
         self._now_s = now_s
-        if not self._open or not self._read_to_end:
+        if not self._read_to_end:
             return
         whole = whole or self._review_all
         names = list(self._open) if whole else list(self._touched)
@@ -337,12 +334,11 @@ class RequestCoordinator:
             self._repeat(entry, request_record.encode(claim), now_s)
 
     def _has_earlier_to_execute(self, request: Request) -> bool:
-        """Whether the log has an earlier `pre-stop` or undo for this process that is not executed yet, and in time."""
+        """Whether the log has an earlier `pre-stop` or undo for this process that is still to be executed."""
         earlier = takewhile(lambda entry: entry.request is not request, self._open.values())
         return any(
             entry.request.asked in _IN_ORDER
-            and not (entry.request.problem or entry.executing or entry.reply)
-            and entry.request.deadline_ms >= self._log_ms
+            and not (entry.request.problem or entry.executing)
             and self._is_addressed(entry.request)
             for entry in earlier
         )

@@ -57,7 +57,10 @@ TARGETS = (
     Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
     Target(
         ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
-        (*_unit("runtime", "requests", "outcomes", "handlers"), "tests/property/test_runtime_requests.py"),
+        (
+            *_unit("runtime", "requests", "request_limits", "request_record", "outcomes", "handlers", "engine_surroundings"),
+            "tests/property/test_runtime_requests.py",
+        ),
     ),
     Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
     Target(
@@ -71,10 +74,21 @@ TARGETS = (
     Target(("broker/canary",), _unit("runtime", "canary_runner")),
     Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
     Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
-    Target(("broker/arguments", "broker/next_steps"), _unit("runtime", "arguments", "next_steps")),
+    Target(("broker/endings", "broker/request_writer"), _unit("runtime", "endings")),
+    Target(("broker/topic_follower",), (*_unit("runtime", "topic_follower"), *_unit("loaddata", "following"))),
+    Target(("broker/observe/topic_conditions",), _unit("runtime", "topic_conditions")),
+    Target(
+        ("broker/arguments", "broker/next_steps"), _unit("runtime", "argument_checks", "hook_arguments", "next_steps")
+    ),
     Target(("router/router",), _unit("router", "router")),
     Target(("api/guard",), _unit("runtime", "guard")),
-    Target(("api/extensions", "api/member", "api/channel"), (*_unit("runtime", "extensions"), *_unit("testkit", "kit"))),
+    Target(
+        ("api/extensions", "api/member", "api/channel"),
+        (
+            *_unit("runtime", "extensions", "arguments", "opening", "tickets", "other_loops"),
+            *_unit("testkit", "member", "kit"),
+        ),
+    ),
     Target(
         (
             "audit/acknowledgements", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps", "audit/history",
@@ -87,8 +101,12 @@ TARGETS = (
     Target(("audit/difference",), ("tests/property/test_audit_parts.py",)),
 )  # fmt: skip
 MODULES = tuple(name for target in TARGETS for name in target.modules)
-LEFT_OUT = "not test_seeds and not hash_seed and not planted and not mib and not deep_json and not command"
-"""By `-k`: what takes long, or asks other processes, which have no mutant."""
+LEFT_OUT = (
+    "not test_seeds and not hash_seed and not planted and not mib and not deep_json "
+    "and not test_the_command and not every_command and not whatever_is_asked "
+    "and not [uvloop and not [debug and not [eager"
+)
+"""By `-k`: what takes long, asks other processes, which have no mutant, or repeats a test on another kind of event loop."""
 
 
 def main() -> int:

@@ -25,6 +25,7 @@ _SWAPS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
+_LEVELS: Final = frozenset({"debug", "info", "warning", "error", "exception"})
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -75,14 +76,18 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AST]]
         yield "off by one", lambda copied: ast.Constant(copied.value + 1)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         yield "changed sign", _sign
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not _logs(node.value):
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         yield "removed call", lambda _: ast.Pass()
     if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Compare | ast.BoolOp):
         yield "negated condition", _negate
 
 
-def _logs(call: ast.Call) -> bool:
-    return ast.unparse(call.func).removeprefix("self.").startswith("_log.")
+def _logs(node: ast.AST) -> bool:
+    """Whether a statement only writes a line of a log, whatever the logger's place."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS):
+        return False
+    return ast.unparse(call.func.value).rpartition(".")[2] in ("log", "_log")
 
 
 def _swap(node: ast.AST, place: int = 0) -> ast.AST:
@@ -131,7 +136,7 @@ class _Walk:
                 self.of(child, name)
 
     def _inside(self, node: ast.AST, name: str, first_line: int) -> None:
-        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
+        if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or _logs(node):
             return
         if isinstance(node, _FUNCTION):
             for statement in node.body:

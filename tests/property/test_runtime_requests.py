@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from statechannel.broker.arguments import check
+from statechannel.broker.handlers import Handlers
 from statechannel.broker.request_record import (
     Request,
     RequestCommand,
@@ -97,7 +98,8 @@ def test_a_desk_survives_them_and_answers_every_bad_request_with_its_reason(valu
         check(command)
         given_.append(command)
 
-    desk = RequestCoordinator(Leader(), append=lambda _, value: log.append(value), submit=submit)
+    asks = Handlers(0).give
+    desk = RequestCoordinator(Leader(), append=lambda _, value: log.append(value), submit=submit, ask_extension=asks)
     desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
     for offset, value in enumerate(values):
         desk.read(RecordRead(Topic.REQUESTS, 0, offset, 1_000_000, b"op1", value))

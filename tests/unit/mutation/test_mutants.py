@@ -24,6 +24,9 @@ class Door:
     def push(self, times: int = 1) -> int:
         if times < LIMIT or self.is_open:
             self.notice(times)
+            log.info("pushed", often=times > 2)
+            self.house.log.debug("pushed")
+            log.append(times)
         if times > 9:
             raise ValueError(f"{times + 1} is too much")
         return times - 1
@@ -49,6 +52,7 @@ def test_each_kind_of_change_is_made_once_where_it_can_be() -> None:
         ("Door.push", "swapped and/or", test, "times < LIMIT and self.is_open"),
         ("Door.push", "swapped comparison", "times < LIMIT", "times <= LIMIT"),
         ("Door.push", "removed call", "self.notice(times)", "pass"),
+        ("Door.push", "removed call", "log.append(times)", "pass"),
         ("Door.push", "swapped comparison", "times > 9", "times >= 9"),
         ("Door.push", "off by one", "9", "10"),
         ("Door.push", "changed sign", "times - 1", "times + 1"),

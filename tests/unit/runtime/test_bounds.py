@@ -11,9 +11,7 @@ import orjson
 import pytest
 
 from statechannel.broker.changes import ChangesError, Derived, LiveChanges
-from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.inbox import Inbox
-from statechannel.broker.next_steps import REJECTED
 from statechannel.broker.observe import collector
 from statechannel.broker.observe.stalls import Stalls
 from statechannel.broker.request_record import Reply, decode
@@ -23,10 +21,10 @@ from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.states import State
+from tests.support.request_world import BUNDLE, World
 from tests.support.waits import WAIT_S
 from tests.unit.runtime.test_driver import Bench, Scripted, until
 from tests.unit.runtime.test_driver import record as small
-from tests.unit.runtime.test_requests import BUNDLE, World
 
 
 def sized(offset: int, size: int) -> RecordRead:
@@ -224,38 +222,6 @@ def test_requests_of_a_flood_are_refused_by_the_leader_and_kept_by_nobody(bound:
     assert world.desks["b1"].refused == 10 - kept
 
 
-def test_what_nobody_waits_for_any_more_makes_room() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
-    world.desks["b1"] = world.desk("b1", open_max=3)
-    world.around["b1"].acting = False
-    for number in range(3):
-        world.ask(f"old{number}", "unload", timeout_s=1, name=BUNDLE)
-    world.turn()
-    world.time_ms += 60_000
-    world.ask("new", "unload", name=BUNDLE)
-    world.turn()
-    assert set(world.desks["b1"]._open) == {"new"}
-    assert not replies(world)
-
-
-def test_a_look_at_all_writes_a_bounded_number_at_a_time() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
-    world.around["b1"].acting = False
-    for number in range(1_200):
-        world.ask(f"r{number}", "unload", name=BUNDLE)
-    world.turn()
-    asked = len(world.log)
-    world.around["b1"].acting = True
-    desk = world.desks["b1"]
-    claims = []
-    for turn in range(3):
-        desk.look(10.0 + turn / 100)
-        claims.append(len(world.log) - asked)
-    assert claims == [200, 400, 600]
-
-
 # --- the collector --------------------------------------------------------------------------------------------------
 
 
@@ -316,20 +282,3 @@ def test_a_member_that_tunes_nothing_leaves_the_thresholds() -> None:
     finally:
         exclusion.end()
     assert gc.get_threshold() == before
-
-
-@pytest.mark.parametrize(
-    ("stopped", "expected"), [(Stopped("busy", "many wait"), "busy"), (Stopped("log-away", "it ends"), "draining")]
-)
-def test_whom_a_member_cannot_serve_is_told_so_in_words_that_have_a_hint(stopped: Stopped, expected: str) -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
-
-    def refuse(*_: object) -> None:
-        raise ChannelStoppedError(stopped)
-
-    world.desks["b1"]._submit = refuse
-    world.ask("asked", "unload", name=BUNDLE)
-    world.turns()
-    assert replies(world) == {"asked": expected}
-    assert expected in REJECTED

@@ -4,6 +4,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from statechannel.broker.clocks import engine_s
 from statechannel.broker.driver import Driver, DriverOptions
@@ -190,6 +193,29 @@ async def test_a_step_that_raises_stops_everything_and_leaves_evidence() -> None
     assert engine.given[-1] == record(7)
 
 
+async def test_evidence_keeps_inputs_without_values_too() -> None:
+    bench = Bench(Scripted(breaks_at(2)))
+    inputs: list[Input] = [
+        record(0)._replace(value=None),
+        Tick(),
+        RecordsRead([record(1)._replace(value=None)]),
+        record(2),
+    ]
+    for item in inputs:
+        bench.driver.inbox.push(item)
+    await until(lambda: bool(bench.failures))
+    assert bench.failures[0][1] == (inputs[0], inputs[1], inputs[2].records[0], inputs[3])  # type: ignore[union-attr]
+
+
+async def test_small_effects_are_performed_in_one_turn() -> None:
+    bench = Bench(Scripted(lambda _: [Emit(str(number)) for number in range(100)]), slice_s=600.0, beat_s=600.0)
+    await until(lambda: bench.driver.beats == 1)
+    bench.driver.inbox.push(record(0))
+    await until(lambda: len(bench.performed) > 0)
+    assert (len(bench.performed), bench.driver.beats) == (100, 2)
+    bench.driver.stop()
+
+
 async def test_a_portion_that_breaks_is_evidence_as_a_whole_however_large() -> None:
     bench = Bench(Scripted(breaks_at(110)), evidence=3)
     portions: list[Input] = [
@@ -257,3 +283,69 @@ async def test_what_is_diverted_never_reaches_the_engine() -> None:
     await until(lambda: len(engine.given) == 2)
     assert kept == [request]
     driver.stop()
+
+
+async def test_effects_that_were_not_performed_are_handed_over_once() -> None:
+    made = [Emit(str(number)) for number in range(4)]
+
+    def perform(effect: Effect) -> None:
+        if effect == made[1]:
+            raise RuntimeError("no producer")
+
+    driver = Driver(Scripted(lambda _: list(made)), perform=perform, on_failure=lambda *_: None)
+    driver.start()
+    driver.inbox.push(record(0))
+    await until(lambda: not driver.running)
+    assert [driver.unperformed(), driver.unperformed()] == [made[2:], []]
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_a_loop_that_is_closed_ends_the_driver_once(listens: bool) -> None:
+    closed: list[int] = []
+    driver = Driver(
+        Scripted(),
+        perform=lambda _: None,
+        on_failure=lambda *_: None,
+        on_loop_closed=(lambda: closed.append(1)) if listens else None,
+    )
+    assert driver.check_loop()
+    loop = asyncio.new_event_loop()
+
+    async def start() -> bool:
+        driver.start()
+        return driver.check_loop()
+
+    assert loop.run_until_complete(start())
+    assert driver.running
+    loop.close()
+    assert [driver.check_loop(), driver.check_loop()] == [False, False]
+    assert not driver.running
+    assert closed == ([1] if listens else [])
+    driver.inbox.push(record(0))
+    assert len(driver.inbox) == 0
+
+
+def test_an_earlier_deadline_takes_the_place_of_a_later_one() -> None:
+    timers: list[asyncio.TimerHandle] = []
+
+    class Noting(asyncio.SelectorEventLoop):
+        def call_at(self, *args: Any, **context: Any) -> asyncio.TimerHandle:
+            timers.append(super().call_at(*args, **context))
+            return timers[-1]
+
+    async def move_deadlines() -> None:
+        engine = Scripted()
+        driver = Bench(engine, beat_s=600.0).driver
+        for number in range(5):
+            engine.wake_at_s = engine_s() + 500.0 - number
+            driver.inbox.push(record(number))
+            await until(lambda number=number: len(engine.given) > number)
+        assert [timer.cancelled() for timer in timers].count(False) == 1
+        driver.stop()
+        assert all(timer.cancelled() for timer in timers)
+
+    loop = Noting()
+    try:
+        loop.run_until_complete(move_deadlines())
+    finally:
+        loop.close()

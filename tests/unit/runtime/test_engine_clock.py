@@ -49,6 +49,11 @@ def test_without_such_a_clock_the_monotonic_one_counts(monkeypatch: pytest.Monke
     assert before_s <= clocks.read_clocks().mono_s <= time.monotonic()
 
 
+def test_the_wall_clock_is_in_milliseconds() -> None:
+    before_ms = int(time.time() * 1000)
+    assert before_ms <= clocks.read_clocks().wall_ms <= time.time() * 1000
+
+
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux only")
 def test_linux_has_one() -> None:
     before_s = time.clock_gettime(time.CLOCK_BOOTTIME)

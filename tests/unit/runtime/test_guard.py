@@ -1,10 +1,14 @@
 """The guard of a member without a log, and the form of a redirect on its way to a client."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from statechannel.api import Admission, AdmittedCounts, ArgumentTypeError, ArgumentValueError, BrokerHooks, Redirect
+from statechannel.api.guard import Guard
+from statechannel.broker.opening_process import OpeningProcess
+from statechannel.engine.commands import Owned
 from statechannel.testing import ChannelKit
 from tests.support.lone_member import lone_channel
 
@@ -120,3 +124,31 @@ async def test_wrong_arguments_are_refused() -> None:
         refused = channel.guard("nonsense")
         assert isinstance(refused, Redirect)
         assert refused.reason == "bad-name"
+
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "broker", "generation"),
+    [
+        (Owned(BUNDLE, "b1", 7), "no-owner", None, -1),  # its own, but no longer by its lease
+        (Owned(BUNDLE, "b2", 7, {"http": "http://b2"}), "other-owner", "b2", 7),
+    ],
+)
+@pytest.mark.parametrize("write", [True, False])
+def test_an_owner_is_named_unless_it_is_this_broker(
+    outcome: Owned, reason: str, broker: str | None, generation: int, write: bool
+) -> None:
+    host = SimpleNamespace(
+        engine=SimpleNamespace(lookups=None, identity=SimpleNamespace(broker="b1")),
+        process=OpeningProcess(),
+        cached_owner=lambda _: outcome,
+        accepts_writes=lambda _: None if write else 7,
+        serves=lambda _: 7 if write else None,
+    )
+    redirect = Guard(host).admit("t/n/topic", write=write, size_bytes=0)  # type: ignore[arg-type]
+    assert isinstance(redirect, Redirect)
+    assert (redirect.reason, redirect.bundle, redirect.broker) == (reason, BUNDLE, broker)
+    assert (redirect.urls, redirect.generation) == (outcome.urls if broker else {}, generation)
+    assert isinstance(Guard(host).admit("t/n/topic", write=not write, size_bytes=0), Admission)  # type: ignore[arg-type]

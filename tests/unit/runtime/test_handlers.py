@@ -157,6 +157,21 @@ async def test_a_handler_that_hangs_gives_its_place_back() -> None:
     assert await next_one.only() == Done("op2", "ok")
 
 
+async def test_a_handler_that_fails_while_it_is_cancelled_has_failed() -> None:
+    handlers, answers = Handlers(1, answer_max_s=0.01), Answers()
+
+    async def handler(_: ExtensionAsk) -> Outcome:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("its store is gone")
+        raise AssertionError
+
+    handlers.register("mine", handler)
+    handlers.give(ask(), answers)
+    assert await answers.only() == Rejected("internal-error", "OSError: its store is gone")
+
+
 async def test_somebody_who_cannot_be_told_does_not_keep_it_from_others() -> None:
     handlers, answers = Handlers(2), Answers()
 

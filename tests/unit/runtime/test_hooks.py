@@ -1,6 +1,7 @@
 """Hooks are never trusted to return: deadlines, order within a bundle, the guard against calling back."""
 
 import asyncio
+import re
 import threading
 import time
 from contextvars import ContextVar
@@ -121,6 +122,62 @@ async def test_a_hook_that_raises_is_reported_with_its_words() -> None:
     bench.runner.call(call(4))
     await bench.until(1)
     assert bench.finished == [HookFinished(4, "on_own raised OSError: disk full")]
+
+
+async def test_an_error_without_words_is_reported_with_its_place_in_the_hook() -> None:
+    class TimesOut(BrokerHooks):
+        async def on_own(self, bundle, generation) -> None:
+            async with asyncio.timeout(0):
+                await asyncio.sleep(WAIT_S)
+
+        async def on_release(self, bundle, generation, destination) -> None:
+            raise KeyError
+
+    bench = Bench(TimesOut())
+    bench.runner.call(call(1, deadline_s=WAIT_S))
+    bench.runner.call(call(2, Hook.ON_RELEASE, deadline_s=WAIT_S))
+    await bench.until(2)
+    places = [re.sub(r"\d+", "N", str(item.error)) for item in bench.finished]
+    assert places == [
+        "on_own raised TimeoutError in on_own (test_hooks.py:N)",
+        "on_release raised KeyError in on_release (test_hooks.py:N)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hook", "called"),
+    [
+        (Hook.ON_OWN, ("b", 3)),
+        (Hook.ON_SERVE, ("b", 3)),
+        (Hook.ON_RELEASE, ("b", 3, None)),
+        (Hook.ON_MOVED, ("b", None, {})),
+        (Hook.ON_SPLIT, ("b", ("c", "d"), 3)),
+        (Hook.ON_SPLIT_DONE, ("b", ("c", "d"), 3)),
+    ],
+)
+@pytest.mark.parametrize("threads", [True, False])
+async def test_each_hook_gets_its_arguments_in_threads_too(hook: Hook, called: tuple, threads: bool) -> None:
+    seen: list[tuple] = []
+
+    def note(*arguments: object) -> None:
+        seen.append(arguments)
+
+    async def note_later(*arguments: object) -> None:
+        seen.append(arguments)
+
+    if threads:
+        kind = type("Noting", (BlockingBrokerHooks,), {str(hook): staticmethod(note)})
+        hooks: BrokerHooks = ThreadedHooks(kind())
+    else:
+        hooks = type("Noting", (BrokerHooks,), {str(hook): staticmethod(note_later)})()
+    bench = Bench(hooks)
+    bench.runner.call(CallHook(1, hook, "b", 3, None, WAIT_S, ("c", "d")))
+    await bench.until(1)
+    assert (bench.finished, seen) == ([HookFinished(1, None)], [called])
+    for other in Hook:
+        if other is not hook:
+            bench.runner.call(CallHook(2, other, "b", 3, None, WAIT_S, ("c", "d")))
+    assert (len(bench.finished), len(seen)) == (len(Hook), 1)
 
 
 class UnspeakableError(Exception):

@@ -80,6 +80,19 @@ def test_closing_lets_the_readers_of_both_lanes_go() -> None:
     assert inbox.size_bytes == 0
 
 
+def test_a_closed_inbox_takes_and_gives_nothing_and_wakes_nobody() -> None:
+    woken: list[int] = []
+    inbox = Inbox(1, lambda: woken.append(1))
+    inbox.close()
+    inbox.push(Tick())
+    inbox.offer([Tick()])
+    assert (woken, len(inbox), inbox.take(1)) == ([], 0, [])
+    full = Inbox(1, lambda: None)
+    full.push(Tick())
+    full.close()
+    assert full.take(1) == []
+
+
 async def test_hooks_and_deliveries_that_have_ended_do_not_wait_behind_what_was_read(monkeypatch) -> None:
     lanes: dict[type, InboxLane] = {}
     push = Inbox.push

@@ -9,8 +9,8 @@ import pytest
 
 from shedders.balancer.request_handlers import FILTERED
 from statechannel.broker import next_steps
-from statechannel.broker.next_steps import hint_for
-from statechannel.engine.commands import NotFound, Rejected, Shutdown, Undetermined, Unload
+from statechannel.broker.next_steps import hint_for, with_next_step
+from statechannel.engine.commands import CreateNamespace, Done, NotFound, Rejected, Shutdown, Undetermined, Unload
 from statechannel.engine.context import Mode
 from statechannel.engine.effects import Complete, Effect
 from statechannel.engine.engine import Engine
@@ -105,6 +105,40 @@ def test_a_hint_names_what_was_asked_about() -> None:
     assert "`statechannel positions tenant/ns/0x00000000_0x80000000`" in hint_for(split, name="tenant/ns/topic")
     nowhere = NotFound("unknown-namespace", "there is no namespace tenant/ns")
     assert "`statechannel namespace create tenant/ns`" in hint_for(nowhere, name="tenant/ns/topic")
+
+
+BUNDLE = "tenant/ns/0x00000000_0x80000000"
+
+
+@pytest.mark.parametrize(
+    ("name", "bundle", "shown"),
+    [
+        ("", None, ("NAME", "BUNDLE", "TENANT/NAMESPACE")),
+        ("", BUNDLE, (BUNDLE, BUNDLE, "TENANT/NAMESPACE")),
+        (BUNDLE, None, (BUNDLE, BUNDLE, "tenant/ns")),
+        ("tenant/ns", None, ("tenant/ns", "BUNDLE", "tenant/ns")),
+        ("tenant/ns/topic", BUNDLE, ("tenant/ns/topic", BUNDLE, "tenant/ns")),
+        ("a b", None, ("'a b'", "BUNDLE", "TENANT/NAMESPACE")),
+    ],
+)
+def test_a_hint_has_names_or_says_what_belongs_there(name: str, bundle: str | None, shown: tuple[str, ...]) -> None:
+    said = (
+        ("stale-version", f"--history {shown[0]}`"),
+        ("bad-split", f"positions {shown[1]}`"),
+        ("namespace-exists", f"show {shown[2]}`"),
+    )
+    for reason, part in said:
+        assert part in hint_for(Rejected(reason, "said", bundle=bundle), name=name)
+        if bundle is None:
+            for command in (Unload(name, OPERATION, 1.0), CreateNamespace(name, (), OPERATION, 1.0)):
+                stepped = with_next_step(Rejected(reason, "said"), command)
+                assert stepped == Rejected(reason, "said", hint_for(Rejected(reason, "said"), name=name))
+    for other in (
+        Done(OPERATION, "moved"),
+        Rejected("stale-version", "said", "Its own."),
+        NotFound("bad-name", "said"),
+    ):
+        assert with_next_step(other, Unload(name, OPERATION, 1.0)) == other
 
 
 def test_a_newer_brokers_word_keeps_its_own_advice() -> None:

@@ -2,13 +2,12 @@
 
 import asyncio
 import contextlib
-import gc
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -19,7 +18,6 @@ from statechannel.api import (
     ArgumentValueError,
     BrokerHooks,
     ChannelStoppedError,
-    Opening,
     StateChannel,
     StateChannelError,
     Stopped,
@@ -83,63 +81,6 @@ async def test_an_address_without_a_port_is_refused(address: str) -> None:
     error = await refused(kafka={"bootstrap_servers": address})
     assert "has no port" in str(error) or "has no valid port" in str(error)
     assert ":9092" in error.hint
-
-
-@pytest.mark.filterwarnings("ignore:.*was never awaited")
-def test_not_awaited() -> None:
-    opening = StateChannel.open(broker="b1")
-    with pytest.raises(AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"):
-        opening.lookup("t/n/topic")
-    with pytest.raises(AttributeError, match="'Opening' object has no attribute 'look_up'"):
-        opening.look_up("t/n/topic")
-
-
-def test_an_opening_that_is_dropped_is_warned_of() -> None:
-    with pytest.warns(RuntimeWarning, match=r"`StateChannel.open\(...\)` was never awaited: no broker was started"):
-        StateChannel.open(broker="b1")
-
-
-async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> None:
-    await refused(kafak={})
-    gc.collect()
-    assert [str(warning.message) for warning in recwarn if "awaited" in str(warning.message)] == []
-
-
-async def test_an_opening_opens_one_member() -> None:
-    made = asyncio.Event()
-
-    async def make(begun: Callable[[StateChannel], None]) -> StateChannel:
-        await made.wait()
-        return cast("StateChannel", "the channel")
-
-    opening = Opening(make)
-
-    async def second() -> str:
-        with pytest.raises(StateChannelError) as error:
-            await opening
-        assert "call `StateChannel.open` again" in error.value.hint
-        return str(error.value)
-
-    first = asyncio.ensure_future(opening._open())
-    await asyncio.sleep(0)
-    sentence = "`StateChannel.open(...)` was awaited already: it has opened its member, or is opening it."
-    assert await second() == sentence
-    made.set()
-    assert str(await first) == "the channel"
-    assert await second() == sentence
-
-
-async def test_one_that_failed_may_be_awaited_again() -> None:
-    opening = StateChannel.open(broker="b1", kafak={})
-    for _ in range(2):
-        with pytest.raises(ArgumentTypeError):
-            await opening
-
-
-def test_a_plain_with_says_what_to_write() -> None:
-    opening: Any = StateChannel.open(broker="b1")
-    with pytest.raises(TypeError, match=r"write `async with StateChannel\.open"), opening:
-        pass
 
 
 @pytest.mark.parametrize("url", ["nonsense", "b1:6650", "http://", "http:/b1:80", "", "http://b1:port"])

@@ -1,9 +1,12 @@
 """Every outcome survives JSON, and is one of three answers."""
 
+from enum import IntEnum
+from types import MappingProxyType
+
 import orjson
 import pytest
 
-from statechannel.broker.outcomes import Answer, answer_of, from_json, to_json
+from statechannel.broker.outcomes import Answer, answer_of, from_json, plain, to_json
 from statechannel.engine import commands
 from statechannel.protocol.verdict import Verdict
 
@@ -50,3 +53,29 @@ def test_a_reply_of_an_earlier_version_is_read(former: dict, outcome: commands.O
 def test_what_is_no_outcome_is_refused(answer: dict) -> None:
     with pytest.raises(ValueError, match="outcome"):
         from_json(answer)
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((value, value) for value in (None, True, 0, 1.5, "", "text")),
+        (Verdict.STALE_VERSION, "stale-version"),
+        (Level.HIGH, "3"),
+        ({1: ("x", None)}, {"1": ["x", None]}),
+        (MappingProxyType({"a": Verdict.ACCEPTED}), {"a": "accepted"}),
+        ([{2}], [[2]]),
+        (frozenset({2}), [2]),
+        (commands.BoundTo("b1"), {"broker": "b1", "urls": {}}),
+        ({"which": commands.BoundTo}, {"which": str(commands.BoundTo)}),
+    ],
+    ids=repr,
+)
+def test_a_plain_value_is_of_json_alone(value: object, expected: object) -> None:
+    found = plain(value)
+    assert found == expected
+    assert type(found) is type(expected)
+    assert orjson.loads(orjson.dumps(found)) == expected

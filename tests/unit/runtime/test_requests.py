@@ -1,15 +1,13 @@
 """Desks of several brokers on one requests topic: one executes, replies are found, lost claimers are replaced."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-import orjson
 import pytest
 
 from statechannel.audit import acknowledgements
 from statechannel.audit.acknowledgements import Acknowledgement
 from statechannel.broker import request_record
-from statechannel.broker.request_record import ANSWER_PART, Reply, Request, RequestError, command_of, decode, encode
+from statechannel.broker.request_record import ANSWER_PART, Reply, decode, encode
 from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
 from statechannel.engine.commands import (
     AwaitOperation,
@@ -26,79 +24,8 @@ from statechannel.engine.commands import (
     Unknown,
 )
 from statechannel.engine.inputs import PartitionOpened
-from statechannel.protocol.log import RecordRead, Topic
-
-BUNDLE = "a/b/0x00000000_0xffffffff"
-
-
-@dataclass
-class Around:
-    """One broker's picture of the cluster."""
-
-    broker: str
-    alive: dict[str, str]
-    incarnation: str = "i1"
-    leading: bool = False
-    deputizing: bool = False
-    acting: bool = True
-    owners: dict[str, str] = field(default_factory=dict)
-
-    def owner_of(self, name: str) -> str | None:
-        return self.owners.get(name)
-
-    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
-        return broker in self.alive and incarnation in (None, self.alive[broker])
-
-
-class World:
-    """A log in memory, read by every desk."""
-
-    def __init__(self, *brokers: str) -> None:
-        self.log: list[RecordRead] = []
-        self.alive = dict.fromkeys(brokers, "i1")
-        self.around = {broker: Around(broker, self.alive) for broker in brokers}
-        self.given: dict[str, list[tuple[Command, Callable[[Outcome], None]]]] = {broker: [] for broker in brokers}
-        self.desks = {broker: self.desk(broker) for broker in brokers}
-        self.read = dict.fromkeys(brokers, 0)
-        self.now_s = 0.0
-        self.time_ms = 1_000_000
-
-    def desk(self, broker: str, **options: int) -> RequestCoordinator:
-        desk = RequestCoordinator(
-            self.around[broker],
-            append=self.append,
-            submit=lambda command, tell: self.given[broker].append((command, tell)),
-            options=CoordinatorOptions(**options),
-        )
-        desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, len(self.log)))
-        return desk
-
-    def append(self, identifier: str, value: bytes | None) -> None:
-        self.log.append(RecordRead(Topic.REQUESTS, 0, len(self.log), self.time_ms, identifier.encode(), value))
-
-    def ask(self, identifier: str, command: str, timeout_s: float = 30, **args: object) -> None:
-        self.append(identifier, encode(Request(identifier, command, 0, args, "test"), timeout_s=timeout_s))
-
-    def turn(self, *brokers: str) -> None:
-        """Each broker reads what is new, then looks at what is due."""
-        self.now_s += 0.1
-        for broker in brokers or tuple(self.desks):
-            desk = self.desks[broker]
-            while self.read[broker] < len(self.log):
-                desk.read(self.log[self.read[broker]])
-                self.read[broker] += 1
-            desk.review(self.now_s)
-
-    def turns(self, count: int = 4) -> None:
-        for _ in range(count):
-            self.turn()
-
-    def replies(self, identifier: str) -> list[Reply]:
-        results = [decode(record.value, 0) for record in self.log]
-        return [item for item in results if isinstance(item, Reply) and item.id == identifier]
-
-    def executions(self) -> dict[str, list[Command]]:
-        return {broker: [command for command, _ in given] for broker, given in self.given.items() if given}
+from statechannel.protocol.log import Topic
+from tests.support.request_world import BUNDLE, World
 
 
 def test_the_owner_executes_and_the_reply_ends_it_everywhere() -> None:
@@ -106,7 +33,7 @@ def test_the_owner_executes_and_the_reply_ends_it_everywhere() -> None:
     for around in world.around.values():
         around.owners[BUNDLE] = "b2"
     world.around["b1"].leading = True
-    world.ask("op1", "transfer", name=BUNDLE, destination="b3")
+    world.ask("op1", "transfer", name=BUNDLE, destination="b3", to="b3")  # `to` is not for it
     world.turns()
     assert world.executions() == {"b2": [Transfer(BUNDLE, "b3", "op1", 30.0)]}
     world.given["b2"][0][1](Started("op1", BUNDLE, 0, 7))
@@ -140,8 +67,14 @@ def test_two_that_think_they_lead_the_first_claim_in_the_log_wins() -> None:
     for around in world.around.values():
         around.leading = True
     world.ask("op1", "create-namespace", namespace="a/b")
+    for broker, desk in world.desks.items():
+        desk.read(world.log[0])
+        world.read[broker] = 1
+    for desk in world.desks.values():
+        desk.review(world.now_s)
     world.turns(6)
-    assert len(world.executions()) == 1
+    assert len(world.claims()) == 2
+    assert list(world.executions()) == ["b1"]
 
 
 def test_a_deputy_takes_up_what_a_leader_would_but_nothing_of_extensions() -> None:
@@ -404,14 +337,12 @@ def test_history_is_read_to_its_end_before_anything_is_done() -> None:
 def test_lost_appends_are_written_again_and_not_too_often() -> None:
     world = World("b1")
     world.around["b1"].leading = True
-    lost: list[bytes] = []
-    desk = RequestCoordinator(world.around["b1"], append=lambda _, value: lost.append(value), submit=lambda *_: None)
-    desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
+    desk = world.desk("b1", repeat_s=2.0)
     world.ask("op1", "create-namespace", namespace="a/b")
     desk.read(world.log[0])
-    for tenth in range(50):
-        desk.review(tenth / 10)
-    assert len(lost) == 3
+    for now_s, written in ((10.0, 1), (11.9, 1), (12.0, 2), (13.9, 2), (14.0, 3)):
+        desk.review(now_s)
+        assert len(world.claims()) == written
 
 
 def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
@@ -439,66 +370,13 @@ def test_a_command_that_cannot_be_given_is_answered_and_the_desk_goes_on() -> No
     def refuse(command: Command, tell: Callable[[Outcome], None]) -> None:
         raise RuntimeError("no room")
 
-    desk = RequestCoordinator(world.around["b1"], append=world.append, submit=refuse)
+    desk = RequestCoordinator(world.around["b1"], append=world.append, submit=refuse, ask_extension=refuse)
     desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
     world.desks["b1"] = desk
     world.ask("op1", "create-namespace", namespace="a/b")
     world.turns()
     assert world.replies("op1")[0].outcome["reason"] == "internal-error"
     assert len(desk) == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "args"),
-    [
-        ("split", {"name": BUNDLE, "at": [1.5]}),
-        ("split", {"name": BUNDLE, "parts": True}),
-        ("create-namespace", {"namespace": "nope"}),
-        ("create-namespace", {"namespace": "a/b", "bundles": 0}),
-        ("lookup", {"name": "a/b/t", "read_only": "yes"}),
-        ("shutdown", {"broker": "b1", "budget_s": -1}),
-        ("pre-stop", {}),
-        ("pre-stop", {"broker": "b1", "notice_s": "soon"}),
-        ("unload", {}),
-        ("unload", {"name": BUNDLE, "if_generation": "7"}),
-        ("transfer", {"name": BUNDLE, "destination": "b2", "if_generation": True}),
-        ("split", {"name": BUNDLE, "if_generation": 7.0}),
-    ],
-)
-def test_arguments_of_the_wrong_form_are_refused(command: str, args: dict) -> None:
-    with pytest.raises(RequestError):
-        command_of(Request("op1", command, 0, args, ""), 1.0)
-
-
-@pytest.mark.parametrize("command", ["transfer", "unload", "split"])
-@pytest.mark.parametrize("generation", [None, 0, 7])
-def test_a_generation_arrives_at_the_engine(command: str, generation: int | None) -> None:
-    args = {"name": BUNDLE, "destination": "b2", "if_generation": generation}
-    made_command = command_of(Request("op1", command, 0, args, ""), 1.0)
-    assert getattr(made_command, "if_generation", "none") == generation
-
-
-def test_records_are_plain_json_as_the_page_says() -> None:
-    request = Request("op1", "unload", 0, {"name": BUNDLE}, "cli@host")
-    assert orjson.loads(encode(request, timeout_s=5, at_ms=7)) == {
-        "format": 1,
-        "kind": "request",
-        "id": "op1",
-        "command": "unload",
-        "args": {"name": BUNDLE},
-        "timeout_s": 5,
-        "by": "cli@host",
-        "written_at_ms": 7,
-    }
-    claim = request_record.Progress("op1", request_record.ProgressStage.CLAIMED, "b1", "i1", 4)
-    assert decode(encode(claim), 0) == claim
-
-
-def test_a_command_nested_as_deep_as_the_parser_allows_is_a_bad_request_and_kills_nobody() -> None:
-    value = b'{"format":1,"id":"deep","kind":"request","command":' + b"[" * 1_020 + b"]" * 1_020 + b"}"
-    record = decode(value, 1_000)
-    assert isinstance(record, Request)
-    assert "unknown command" in record.problem
 
 
 def nested(levels: int) -> object:

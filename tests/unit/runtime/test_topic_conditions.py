@@ -10,7 +10,8 @@ import pytest
 
 from statechannel.broker.observe import health
 from statechannel.broker.observe.metrics import Metrics
-from statechannel.broker.observe.topic_conditions import TopicConditions
+from statechannel.broker.observe.topic_conditions import TopicConditions, head_lost_hint, head_lost_sentence
+from statechannel.engine.log_head import KEEP_RUNNING, RESTORE
 from statechannel.kafka.topic_watch import TopicFindings
 from statechannel.kafka.topics import TopicSettingDifference
 from tests.support.log_lines import capture_logs
@@ -94,6 +95,22 @@ def test_a_head_that_was_restated_is_lost_no_longer(told: Told) -> None:
     assert told.news(seen(first_offsets={("c", 0): 7})) == []
     assert (told.gauge("heads_lost"), told.conditions.sentences()) == (0, [])
     assert told.news(seen(first_offsets={("c", 0): 9})) == [("head-lost", "critical", 9)]
+
+
+@pytest.mark.parametrize(
+    ("is_served", "keep_running", "restore"), [(None, True, True), (True, True, False), (False, False, True)]
+)
+def test_what_to_do_about_a_lost_head_depends_on_who_lives(
+    is_served: bool | None, keep_running: bool, restore: bool
+) -> None:
+    hint = head_lost_hint("c", is_served=is_served)
+    assert (KEEP_RUNNING in hint, RESTORE in hint, "cleanup.policy of c" in hint) == (keep_running, restore, True)
+
+
+def test_what_is_wrong_is_said_the_worst_first(told: Told) -> None:
+    told.news(seen(POLICY, SEGMENT, first_offsets={("c", 0): 7}))
+    assert told.conditions.sentences() == [head_lost_sentence("c", 0, 7), str(POLICY), str(SEGMENT)]
+    assert (told.gauge("topic_differences", harm="hard"), told.gauge("topic_differences", harm="soft")) == (1, 1)
 
 
 def test_a_side_topic_that_was_made_anew_is_said(told: Told) -> None:
