@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from statechannel.engine.inputs import HeadLost, PartitionBroken, PartitionOpened, PositionReached
+from statechannel.engine.inputs import HeadLost, LeaderEpochBegan, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
 from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, SeenEnds, Stall, assignment, close_aside
@@ -388,7 +388,7 @@ class LogReader:
         converted = convert(batch, self._roles)
         if converted is not None:
             name, number, records, size_bytes = converted
-            self._note_leader(self._partitions[name, number], batch)
+            inputs += self._leaders(self._partitions[name, number], batch)
             bulk = (
                 self._roles[name] is not Topic.REQUESTS
                 and len(records) > 1
@@ -408,10 +408,16 @@ class LogReader:
             self._sink(inputs)
 
     @staticmethod
-    def _note_leader(partition: _Partition, batch: Sequence[Message]) -> None:
-        """With the epoch of the leader that took the last record, Kafka tells whether what was read is still there."""
-        epoch = batch[-1].leader_epoch()
-        partition.leader_epoch = -1 if epoch is None else epoch
+    def _leaders(partition: _Partition, batch: Sequence[Message]) -> Iterator[LeaderEpochBegan]:
+        """Note which leader took the last record; with its epoch Kafka tells whether what was read is still there."""
+        if batch[-1].leader_epoch() in (None, partition.leader_epoch):
+            return
+        for message in batch:
+            epoch, offset = message.leader_epoch(), message.offset()
+            if epoch is not None and offset is not None and epoch != partition.leader_epoch:
+                partition.leader_epoch = epoch
+                if partition.topic is Topic.CHANNEL:
+                    yield LeaderEpochBegan(partition.number, offset, epoch)
 
     def _sort_out(self, batch: Sequence[Message], inputs: list[Input], ends: dict[Place, int]) -> None:
         """Records of several partitions, and events among them, one by one."""
@@ -420,7 +426,7 @@ class LogReader:
                 self._take_event(message, inputs)
                 continue
             name, number = message.topic(), message.partition()
-            self._note_leader(self._partitions[name, number], (message,))  # type: ignore[index]
+            inputs += self._leaders(self._partitions[name, number], (message,))  # type: ignore[index]
             ends[name, number] = message.offset()  # type: ignore[index, assignment]  # a record has them all
             inputs += _records((message,), self._roles[name], number)  # type: ignore[index, arg-type]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened, PositionReached
+from statechannel.engine.inputs import Input, LeaderEpochBegan, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka import reader as reader_module
 from statechannel.kafka.admin import Place
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
@@ -264,7 +264,7 @@ def test_an_error_that_says_nothing_of_the_position_changes_nothing(kafka: Losin
     kafka.error = KafkaError(KafkaError._TRANSPORT, "connection reset")
     at_rest(kafka)
     assert kafka.offsets() == list(range(END))
-    assert {type(item) for item in kafka.inputs} <= {PartitionOpened, RecordRead, PositionReached}
+    assert {type(item) for item in kafka.inputs} <= {PartitionOpened, LeaderEpochBegan, RecordRead, PositionReached}
 
 
 # --- opening, availability, and the end of the log --------------------------------------------------------------------
