@@ -139,8 +139,10 @@ class LogHead:
             if foreign >= 0:
                 self._miss(replica, foreign, "brokers have read another topic under this name")
             same = self._positions.same.get(replica.partition, -1)
-            if same >= replica.position:
+            if same >= (0 if replica.phase is Phase.READING else replica.position):
                 self.unproven[replica.partition] = same
+            elif replica.phase in (Phase.WAITING, Phase.CAUGHT_UP):
+                self._look_for_truncation(replica)
         if self.unproven:
             self._joins.caught_up_changed()
 

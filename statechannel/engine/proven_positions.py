@@ -8,7 +8,7 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import MAX_INT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 OFFSET_MAX: Final = MAX_INT // 4
 """A record that names a higher one is junk: a log of a million records a second comes there after seventy years."""
@@ -55,20 +55,28 @@ class ProvenPositions:
         self.foreign: dict[int, int] = {}
         self.epochs = {number: LeaderEpochs() for number in range(partitions)}
         self._read: dict[int, dict[int, int]] = {}
+        self._missing: dict[int, int] = {}
 
     def take(self, info: Mapping[str, object]) -> None:
         """A heartbeat of the registry."""
         log, applied, epochs = info.get("log"), info.get("applied"), info.get("epochs")
         is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
+        missing = info.get("missing")
+        for number, offset in self._offsets({} if is_foreign else missing):
+            self._missing[number] = max(offset, self._missing.get(number, -1))
         positions = self.foreign if is_foreign else self.same
-        for name, offset in applied.items() if isinstance(applied, dict) else ():
+        for number, offset in self._offsets(applied):
+            positions[number] = max(offset, positions.get(number, -1))
+            epoch = epochs.get(str(number)) if isinstance(epochs, dict) and not is_foreign else None
+            if type(epoch) is int and epoch >= 0:
+                read = self._read.setdefault(number, {})
+                remember(read, epoch, max(offset, read.get(epoch, -1)), EPOCHS_MAX)
+
+    def _offsets(self, by_name: object) -> Iterator[tuple[int, int]]:
+        """Offsets by partition; what has not this form is left out."""
+        for name, offset in by_name.items() if isinstance(by_name, dict) else ():
             if type(offset) is int and 0 <= offset <= OFFSET_MAX and name in self._names:
-                number = self._names[name]
-                positions[number] = max(offset, positions.get(number, -1))
-                epoch = epochs.get(name) if isinstance(epochs, dict) and not is_foreign else None
-                if type(epoch) is int and epoch >= 0:
-                    read = self._read.setdefault(number, {})
-                    remember(read, epoch, max(offset, read.get(epoch, -1)), EPOCHS_MAX)
+                yield self._names[name], offset
 
     def truncated(self, partition: int) -> int:
         """The highest offset that members had read where a later leader's records lie now; -1 if there is none.
@@ -76,4 +84,5 @@ class ProvenPositions:
         The epoch of the record at an offset never changes: where it is higher now, Kafka has truncated the log below that offset.
         """
         epochs, read = self.epochs[partition], self._read.get(partition, {})
-        return max((offset for epoch, offset in read.items() if epochs.at(offset) > epoch), default=-1)
+        lost = (offset for epoch, offset in read.items() if epochs.at(offset) > epoch)
+        return max(self._missing.get(partition, -1), *lost, -1)

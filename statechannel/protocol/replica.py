@@ -160,6 +160,11 @@ class Replica:
         return lost and not self.marks.restates(self.first_offset, self.known)
 
     @property
+    def is_deprived(self) -> bool:
+        """Whether records that others had read were truncated, and no mark says that this was accepted."""
+        return self.is_truncated and self.is_headless
+
+    @property
     def applied(self) -> int:
         """Offset through which everything was applied."""
         return self.position - 1
@@ -478,7 +483,7 @@ class Replica:
         voucher = aside.voucher
         if aside.clean_to < aside.refused_to and (voucher is None or voucher.incarnation == aside.refused):
             return
-        if self.is_truncated and self.is_headless:
+        if self.is_deprived:
             return  # who vouches for it may not know either what else was there
         if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1) and not self._accepts_lost_head:
             return

@@ -139,6 +139,17 @@ def test_who_had_read_less_than_was_truncated_does_not_go_on_as_if_that_had_neve
     assert not alone.engine.accepting
 
 
+def test_who_waits_tells_those_that_start_when_the_registry_has_forgotten_who_had_read_it() -> None:
+    waiting = LoneEngine(REGROWN, log=THIS, registry=LOST, epochs=LEADERS)
+    wait_long(waiting)
+    assert phase(waiting) is Phase.WAITING
+    last = [(1_000, key, value) for _, key, value in waiting.registry[-1:]]
+    later = LoneEngine(waiting.channel, log=THIS, registry=last, accept_lost_head=True, take_over=True)
+    wait_long(later)
+    assert later.engine.accepting
+    assert marks(later)[-1]["known"] == READ
+
+
 def test_who_is_to_accept_a_truncation_starts_cold_above_every_version_that_can_have_been_served() -> None:
     alone = LoneEngine(REGROWN, log=THIS, registry=LOST, epochs=LEADERS, accept_lost_head=True)
     wait_long(alone)
