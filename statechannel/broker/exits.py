@@ -51,7 +51,8 @@ HINTS: dict[str, str] = {
     "newer-format": "Upgrade this broker to the version that the others run.",
     "forked": "Open one in each worker, after the fork: in gunicorn's `post_fork`, Celery's `worker_process_init`, or the "
     "function that `multiprocessing` calls (design/processes.md).",
-    "topic-broken": "Look at the topic with `statechannel init`; a re-created or cut topic must not be read on.",
+    "topic-broken": "Look at the topic with `statechannel init`. Started again, a broker waits where records are missing that "
+    "others had read, and says what to do (log.restatement-awaited).",
 }
 
 

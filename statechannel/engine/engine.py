@@ -47,6 +47,7 @@ from statechannel.engine.inputs import (
     HookFinished,
     Input,
     KafkaLimited,
+    LeaderEpochBegan,
     LeadershipChanged,
     LoopBlocked,
     Now,
@@ -171,8 +172,8 @@ class Engine:
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)
-            case PartitionBroken() | HeadLost():
-                self._partition_damaged(event)
+            case PartitionBroken() | HeadLost() | LeaderEpochBegan():
+                self._partition_changed(event)
             case _:
                 assert_never(event)
 
@@ -290,9 +291,12 @@ class Engine:
             replica.complete_as_of(event.as_of_s)
             self.transitions.phase_changed(replica, before)
 
-    def _partition_damaged(self, event: PartitionBroken | HeadLost) -> None:
+    def _partition_changed(self, event: PartitionBroken | HeadLost | LeaderEpochBegan) -> None:
         if isinstance(event, HeadLost):
             self.head.lost(event)
+            return
+        if isinstance(event, LeaderEpochBegan):
+            self.head.epoch_began(event)
             return
         if event.topic is Topic.CHANNEL:
             self.replicas[event.partition].broken(event.detail)

@@ -72,6 +72,20 @@ class HeadLost:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaderEpochBegan:
+    """The next record of a partition of the channel was taken by another leader in Kafka than the one before it.
+
+    Attributes:
+        offset: That of the record. What a lower epoch's leader had taken from there on was truncated.
+        epoch: Each leader of a partition has a higher one than those before it.
+    """
+
+    partition: int
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """Delivery report of an append: the log has it at `offset`. `session` names the producer session."""
 
@@ -193,6 +207,7 @@ Input = (
     | PositionReached
     | PartitionBroken
     | HeadLost
+    | LeaderEpochBegan
     | Appended
     | AppendFailed
     | LeadershipChanged

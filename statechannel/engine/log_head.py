@@ -1,7 +1,8 @@
 """Records that were deleted from the channel's log: the leader restates what it knows, and no member joins before that.
 
-Compaction never moves the first offset of a log, so that one above 0 proves a deletion. That the whole log is another one is
-proved by the registry: members say there how far they have read, and of which topic.
+Compaction never moves the first offset of a log, so that one above 0 proves a deletion. That the whole log is another one, or
+that its end was truncated, is proved by the registry: members say there how far they have read, of which topic, and which of
+Kafka's leaders had taken the last record.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from statechannel.protocol.replica import Phase
 if TYPE_CHECKING:
     from statechannel.engine.cold_start import PartitionJoins
     from statechannel.engine.context import Context
-    from statechannel.engine.inputs import HeadLost
+    from statechannel.engine.inputs import HeadLost, LeaderEpochBegan
     from statechannel.engine.proposals import Proposals
     from statechannel.engine.proven_positions import ProvenPositions
     from statechannel.protocol.replica import Replica
 
 RESTATE_GAP_S: Final = 10.0
 """Between two rounds of a partition: while a wrong policy goes on deleting, each look may find a later first offset."""
+
+COMPARED_EVERY_S: Final = 1.0
 
 KEEP_RUNNING: Final = (
     "Keep the brokers that were caught up running: they restate what they know within seconds, and others join then."
@@ -70,6 +73,8 @@ class LogHead:
         self._rounds: dict[int, _Round] = {}
         self._next_s: dict[int, float] = {}
         self._is_listening = False
+        self._compared_s = 0.0
+        self._compared_until_s = 0.0
         self._waiting: set[int] = set()
         self.unproven: dict[int, int] = {}
         context.unproven = self.unproven
@@ -78,6 +83,12 @@ class LogHead:
         """Kafka says that a partition begins above 0."""
         if event.partition < len(self._context.replicas):
             self._firsts[event.partition] = max(event.first_offset, self._firsts.get(event.partition, 0))
+
+    def epoch_began(self, event: LeaderEpochBegan) -> None:
+        """Records of another leader: members that had read others in their place say so for as long as they are members."""
+        if event.partition < len(self._context.replicas):
+            self._positions.epochs[event.partition].begin(event.offset, event.epoch)
+            self._compared_until_s = self._context.now.mono_s + self._context.config.member_expiry_s
 
     def is_lost(self, partition: int, first_offset: int) -> bool:
         """Whether what was deleted below an offset is missing; False until the partition was read to its end. In any thread."""
@@ -92,6 +103,8 @@ class LogHead:
         if not self._is_listening and context.listening_since_s is not None:
             self._is_listening = True
             self._compare_positions()
+        elif self._compared_s + COMPARED_EVERY_S <= context.now.mono_s < self._compared_until_s:
+            self._compare_epochs()
         for partition in list(self.unproven):
             self._look(context.replicas[partition])
         for replica in context.replicas:
@@ -126,21 +139,42 @@ class LogHead:
             if foreign >= 0:
                 self._miss(replica, foreign, "brokers have read another topic under this name")
             same = self._positions.same.get(replica.partition, -1)
-            if same >= replica.position:
+            if same >= (0 if replica.phase is Phase.READING else replica.position):
                 self.unproven[replica.partition] = same
+            elif replica.phase in (Phase.WAITING, Phase.CAUGHT_UP):
+                self._look_for_truncation(replica)
         if self.unproven:
             self._joins.caught_up_changed()
+
+    def _compare_epochs(self) -> None:
+        """Whether a member has read records that were truncated before this process came to them."""
+        context = self._context
+        self._compared_s = context.now.mono_s
+        for member in context.members.alive.values():
+            self._positions.take(member.info)
+        for replica in context.replicas:
+            if replica.phase in (Phase.WAITING, Phase.CAUGHT_UP):
+                self._look_for_truncation(replica)
+
+    def _look_for_truncation(self, replica: Replica) -> None:
+        known = self._positions.truncated(replica.partition)
+        if known >= 0 and not (replica.is_truncated and replica.known >= known):
+            replica.is_truncated = True
+            self._miss(replica, known, f"brokers have read it through offset {known}, and Kafka has truncated it since")
 
     def _look(self, replica: Replica) -> None:
         """Whether this process has come to where others were, or knows that there is nothing more to read."""
         context, partition = self._context, replica.partition
         listening_s, current_s = context.listening_since_s, replica.current_at_s
         is_over = replica.position > self.unproven[partition]
+        if is_over and replica.phase is Phase.READING:
+            return  # a mark at its end may restate what was truncated
         if not is_over and (listening_s is None or current_s is None or current_s <= listening_s):
             return
         known = self.unproven.pop(partition)
         if not is_over:
             self._miss(replica, known, f"brokers have read it through offset {known}, and it ends before that")
+        self._look_for_truncation(replica)
         if context.settled(partition) and replica.caught_up:
             self._joins.joined(replica)
         self._joins.caught_up_changed()
@@ -171,7 +205,8 @@ class LogHead:
             identity = context.identity
             by = {"broker": identity.broker, "incarnation": identity.incarnation}
             through = max(round_.through, replica.marks.newest)
-            mark = {"through": through, "first": round_.first, "known": replica.known, "by": by}
+            earlier = -1 if replica.marks.head is None else replica.marks.head[1].known
+            mark = {"through": through, "first": round_.first, "known": max(replica.known, earlier), "by": by}
             self._proposals.control(partition, HEAD_KEY, mark)
 
     def _finish(self, partition: int) -> None:

@@ -206,6 +206,8 @@ class Presence:
         self._expected.discard(info["broker"])
         member = self.members.alive.get(info["broker"])
         if member is not before:
+            if before is not None:
+                self._positions.take(before.info)
             self._report_member(record, info, here=member is not None, live=live)
             self._listener.members_changed()
 
@@ -572,6 +574,13 @@ class Presence:
             "throttled": None if throttled is None else throttled.fields(),
             "refused": None if refused is None else refused.fields(),
             "kept": {str(r.partition): r.kept.applied for r in context.replicas if r.kept is not None} or None,
+            "epochs": {
+                str(replica.partition): self._positions.epochs[replica.partition].at(replica.applied)
+                for replica in context.replicas
+            },
+            # For those that start when the registry does not hold any more who had read that.
+            "missing": {str(replica.partition): replica.known for replica in context.replicas if replica.is_deprived}
+            or None,
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

@@ -1,16 +1,38 @@
-"""How far members had read the channel, by what they left in the registry: a log that ends before that has lost records."""
+"""How far members had read the channel, by what they left in the registry: a log without that has lost records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import MAX_INT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 OFFSET_MAX: Final = MAX_INT // 4
 """A record that names a higher one is junk: a log of a million records a second comes there after seventy years."""
+
+EPOCHS_MAX: Final = 1_000
+"""Leaders of a partition that are remembered."""
+
+
+class LeaderEpochs:
+    """Where the records of each leader begin in a partition, as far as it was read."""
+
+    def __init__(self) -> None:
+        self._begins: list[tuple[int, int]] = []
+
+    def begin(self, offset: int, epoch: int) -> None:
+        """Note a record of another leader than the one before; what was read above it before lies there no more."""
+        while self._begins and self._begins[-1][0] >= offset:
+            self._begins.pop()
+        self._begins.append((offset, epoch))
+        del self._begins[:-EPOCHS_MAX]
+
+    def at(self, offset: int) -> int:
+        """Of the last record at or below an offset; -1 if none is known."""
+        return next((epoch for begin, epoch in reversed(self._begins) if begin <= offset), -1)
 
 
 class ProvenPositions:
@@ -23,6 +45,7 @@ class ProvenPositions:
     Attributes:
         same: By those that read this topic, or did not name one.
         foreign: By those that read another topic under the same name.
+        epochs: Of Kafka's leaders, in the log that this process reads.
     """
 
     def __init__(self, log: str, partitions: int) -> None:
@@ -30,6 +53,9 @@ class ProvenPositions:
         self._names: Mapping[object, int] = {str(number): number for number in range(partitions)}
         self.same: dict[int, int] = {}
         self.foreign: dict[int, int] = {}
+        self.epochs = {number: LeaderEpochs() for number in range(partitions)}
+        self._read: dict[int, dict[int, int]] = {}
+        self._missing: dict[int, int] = {}
 
     def lost(self, ends: Mapping[int, int]) -> dict[int, int]:
         """Highest offset that was read and that this topic does not have, by partition. In any thread.
@@ -44,10 +70,30 @@ class ProvenPositions:
 
     def take(self, info: Mapping[str, object]) -> None:
         """A heartbeat of the registry."""
-        log, applied = info.get("log"), info.get("applied")
+        log, applied, epochs = info.get("log"), info.get("applied"), info.get("epochs")
         is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
+        missing = info.get("missing")
+        for number, offset in self._offsets({} if is_foreign else missing):
+            self._missing[number] = max(offset, self._missing.get(number, -1))
         positions = self.foreign if is_foreign else self.same
-        for name, offset in applied.items() if isinstance(applied, dict) else ():
+        for number, offset in self._offsets(applied):
+            positions[number] = max(offset, positions.get(number, -1))
+            epoch = epochs.get(str(number)) if isinstance(epochs, dict) and not is_foreign else None
+            if type(epoch) is int and epoch >= 0:
+                read = self._read.setdefault(number, {})
+                remember(read, epoch, max(offset, read.get(epoch, -1)), EPOCHS_MAX)
+
+    def _offsets(self, by_name: object) -> Iterator[tuple[int, int]]:
+        """Offsets by partition; what has not this form is left out."""
+        for name, offset in by_name.items() if isinstance(by_name, dict) else ():
             if type(offset) is int and 0 <= offset <= OFFSET_MAX and name in self._names:
-                number = self._names[name]
-                positions[number] = max(offset, positions.get(number, -1))
+                yield self._names[name], offset
+
+    def truncated(self, partition: int) -> int:
+        """The highest offset that members had read where a later leader's records lie now; -1 if there is none.
+
+        The epoch of the record at an offset never changes: where it is higher now, Kafka has truncated the log below that offset.
+        """
+        epochs, read = self.epochs[partition], self._read.get(partition, {})
+        lost = (offset for epoch, offset in read.items() if epochs.at(offset) > epoch)
+        return max(self._missing.get(partition, -1), *lost, -1)

@@ -1,4 +1,4 @@
-"""Consumer of one partition that is replaced when it stalls, and the detection of a stall.
+"""Consumer of one partition that is replaced when it stalls; the detection of a stall, and how fresh a position is.
 
 A consumer of librdkafka may get nothing more after a Kafka broker was restarted, without any error, until it is recreated
 (confluentinc/librdkafka#5153, fede1024/rust-rdkafka#597).
@@ -35,6 +35,17 @@ DOUBLINGS_MAX = 5
 """Maximum number of times the patience doubles if a new consumer does not help either."""
 
 
+def assignment(place: Place, position: int, leader_epoch: int) -> TopicPartition:
+    """What a consumer is to read.
+
+    Without the epoch a new consumer goes on behind a truncation as if nothing had happened, once the log is as long as before.
+
+    Args:
+        leader_epoch: Of the last record read; below 0 where none was, or Kafka did not tell.
+    """
+    return TopicPartition(*place, position, "", leader_epoch) if leader_epoch >= 0 else TopicPartition(*place, position)
+
+
 @dataclass(slots=True)
 class PollClock:
     """Runs only while a reader waits for messages: not while it is busy with them, nor while the process is stopped.
@@ -66,6 +77,56 @@ def headers_of(message: Message) -> Headers:
 def close_aside(consumer: Consumer) -> None:
     """Close a replaced consumer without waiting: closing may hang as its reading does."""
     threading.Thread(target=consumer.close, name="close-replaced-consumer", daemon=True).start()
+
+
+class SeenEnds:
+    """Freshness of a position: the newest moment at which the log is known not to extend beyond it.
+
+    The client tells where the log ended in the broker's last answer, but neither when that arrived nor when the broker wrote
+    it: a connection may delay an answer without limit. But the client sends the next request only after the answer. So a new
+    end is at least as new as the arrival of the end before it, and that arrived after the look before it was seen.
+    While more comes all the time the end is never reached, but a moment later the position is where the end was.
+
+    Args:
+        now_s: The time before the first look.
+
+    Attributes:
+        newest_s: The last answer.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._looked_s = self._asked_s = now_s
+        self._end = -1
+        self._awaited: tuple[int, float] | None = None
+        self._newest: tuple[int, float] | None = None
+        self.newest_s: float | None = None
+
+    def look(self, now_s: float, end: int) -> None:
+        """The client says where the log ended."""
+        if end > self._end:
+            self._end, self._newest = end, (end, self._asked_s)
+            self._asked_s = self._looked_s
+            self._awaited = self._awaited or self._newest
+        self._looked_s = now_s
+
+    def confirm(self, asked_s: float, end: int, position: int) -> bool:
+        """Kafka was asked for the end, and answered; whether the position is as of a later moment thereby.
+
+        Of a quiet log nothing else is known: each fetch is answered as the one before.
+        """
+        if position < max(end, self._end) or (self.newest_s is not None and asked_s <= self.newest_s):
+            return False
+        self.newest_s = asked_s
+        return True
+
+    def as_of_s(self, position: int) -> float | None:
+        """The moment; None while there is none."""
+        for mark in (self._awaited, self._newest):
+            if mark is not None and position >= mark[0]:
+                self.newest_s, self._awaited = max(mark[1], self.newest_s or mark[1]), None
+        if self._newest is not None and position < self._newest[0]:
+            self._awaited = self._awaited or self._newest
+        return self.newest_s
 
 
 class Stall:
@@ -192,6 +253,7 @@ class PartitionConsumer:
         self._place: Place = ("", 0)
         self._watch: EndWatch | None = None
         self.position = 0
+        self._leader_epoch = -1
         self._client = self._make()
 
     def _make(self) -> Consumer:
@@ -221,8 +283,12 @@ class PartitionConsumer:
 
     def move_to(self, offset: int) -> None:
         """Continue at another offset of the same partition."""
-        self.position = offset
-        self._client.assign([TopicPartition(*self._place, offset)])
+        self.position, self._leader_epoch = offset, -1
+        self.resume()
+
+    def resume(self) -> None:
+        """Continue behind what was read, if that is still there."""
+        self._client.assign([assignment(self._place, self.position, self._leader_epoch)])
 
     def stop(self) -> None:
         """Read nothing until the next `start`."""
@@ -248,6 +314,8 @@ class PartitionConsumer:
         records = [message for message in messages if message.error() is None]
         if records:
             self.position = (records[-1].offset() or 0) + 1
+            epoch = records[-1].leader_epoch()
+            self._leader_epoch = -1 if epoch is None else epoch
         errors: list[KafkaError] = []
         at_end = False
         for message in messages if len(records) < len(messages) else ():
@@ -266,7 +334,7 @@ class PartitionConsumer:
             self.position,
         )
         replaced, self._client = self._client, self._make()
-        self.move_to(self.position)
+        self.resume()
         close_aside(replaced)
 
     def close(self) -> None:

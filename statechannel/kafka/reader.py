@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from statechannel.engine.inputs import HeadLost, PartitionBroken, PartitionOpened, PositionReached
+from statechannel.engine.inputs import HeadLost, LeaderEpochBegan, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
-from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, Stall, close_aside
+from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, SeenEnds, Stall, assignment, close_aside
 from statechannel.kafka.topic_watch import TopicWatch
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
@@ -42,9 +42,6 @@ _GATHERED_FROM, _SINGLY_BELOW = 30.0, 15.0
 """Records a second; below the first, a fetch for each is cheap, and none waits."""
 _LOG_TIME = itemgetter(1)
 _as_record = partial(tuple.__new__, RecordRead)  # a third of the price of the named tuple's own constructor
-
-_TRUNCATED = "truncat"
-"""Of the client library's message: it reports a truncated log and a position that is out of range by the same code."""
 
 
 def _records(batch: Sequence[Message], topic: Topic, partition: int) -> Iterator[RecordRead]:
@@ -89,56 +86,6 @@ class _State(Enum):
     BROKEN = auto()  # reported; only `restart` opens it again
 
 
-class SeenEnds:
-    """Freshness of a position: the newest moment at which the log is known not to extend beyond it.
-
-    The client tells where the log ended in the broker's last answer, but neither when that arrived nor when the broker wrote
-    it: a connection may delay an answer without limit. But the client sends the next request only after the answer. So a new
-    end is at least as new as the arrival of the end before it, and that arrived after the look before it was seen.
-    While more comes all the time the end is never reached, but a moment later the position is where the end was.
-
-    Args:
-        now_s: The time before the first look.
-
-    Attributes:
-        newest_s: The last answer.
-    """
-
-    def __init__(self, now_s: float) -> None:
-        self._looked_s = self._asked_s = now_s
-        self._end = -1
-        self._awaited: tuple[int, float] | None = None
-        self._newest: tuple[int, float] | None = None
-        self.newest_s: float | None = None
-
-    def look(self, now_s: float, end: int) -> None:
-        """The client says where the log ended."""
-        if end > self._end:
-            self._end, self._newest = end, (end, self._asked_s)
-            self._asked_s = self._looked_s
-            self._awaited = self._awaited or self._newest
-        self._looked_s = now_s
-
-    def confirm(self, asked_s: float, end: int, position: int) -> bool:
-        """Kafka was asked for the end, and answered; whether the position is as of a later moment thereby.
-
-        Of a quiet log nothing else is known: each fetch is answered as the one before.
-        """
-        if position < max(end, self._end) or (self.newest_s is not None and asked_s <= self.newest_s):
-            return False
-        self.newest_s = asked_s
-        return True
-
-    def as_of_s(self, position: int) -> float | None:
-        """The moment; None while there is none."""
-        for mark in (self._awaited, self._newest):
-            if mark is not None and position >= mark[0]:
-                self.newest_s, self._awaited = max(mark[1], self.newest_s or mark[1]), None
-        if self._newest is not None and position < self._newest[0]:
-            self._awaited = self._awaited or self._newest
-        return self.newest_s
-
-
 class Pace:
     """Whether records come one by one and too fast to fetch each at once.
 
@@ -175,6 +122,7 @@ class _Partition:
     stall: Stall
     state: _State = _State.CLOSED
     position: int = 0
+    leader_epoch: int = -1
     detail: str = ""
     doubted_s: float = 0.0
     missing_s: float | None = None
@@ -183,6 +131,10 @@ class _Partition:
     @property
     def place(self) -> Place:
         return (self.name, self.number)
+
+    @property
+    def assignment(self) -> TopicPartition:
+        return assignment(self.place, self.position, self.leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,8 +363,8 @@ class LogReader:
         inputs: list[Input] = [PartitionOpened(partition.topic, partition.number, low, high)]
         if low == high:
             inputs.append(self._position(partition, high))
-        partition.state, partition.position = _State.OPEN, low
-        self._consumer.incremental_assign([TopicPartition(*partition.place, low)])
+        partition.state, partition.position, partition.leader_epoch = _State.OPEN, low, -1
+        self._consumer.incremental_assign([partition.assignment])
         self._sink(inputs)
         self._watch.hurry()
 
@@ -436,6 +388,7 @@ class LogReader:
         converted = convert(batch, self._roles)
         if converted is not None:
             name, number, records, size_bytes = converted
+            inputs += self._leaders(self._partitions[name, number], batch)
             bulk = (
                 self._roles[name] is not Topic.REQUESTS
                 and len(records) > 1
@@ -454,6 +407,18 @@ class LogReader:
             self._set_available(available=True)
             self._sink(inputs)
 
+    @staticmethod
+    def _leaders(partition: _Partition, batch: Sequence[Message]) -> Iterator[LeaderEpochBegan]:
+        """Note which leader took the last record; with its epoch Kafka tells whether what was read is still there."""
+        if batch[-1].leader_epoch() in (None, partition.leader_epoch):
+            return
+        for message in batch:
+            epoch, offset = message.leader_epoch(), message.offset()
+            if epoch is not None and offset is not None and epoch != partition.leader_epoch:
+                partition.leader_epoch = epoch
+                if partition.topic is Topic.CHANNEL:
+                    yield LeaderEpochBegan(partition.number, offset, epoch)
+
     def _sort_out(self, batch: Sequence[Message], inputs: list[Input], ends: dict[Place, int]) -> None:
         """Records of several partitions, and events among them, one by one."""
         for message in batch:
@@ -461,6 +426,7 @@ class LogReader:
                 self._take_event(message, inputs)
                 continue
             name, number = message.topic(), message.partition()
+            inputs += self._leaders(self._partitions[name, number], (message,))  # type: ignore[index]
             ends[name, number] = message.offset()  # type: ignore[index, assignment]  # a record has them all
             inputs += _records((message,), self._roles[name], number)  # type: ignore[index, arg-type]
 
@@ -554,8 +520,8 @@ class LogReader:
                 partition.position,
             )
         replaced, self._consumer = self._consumer, self._make_consumer()
-        read = [p for p in self._partitions.values() if p.state is _State.OPEN]
-        self._consumer.incremental_assign([TopicPartition(*p.place, p.position) for p in read])
+        read = [p.assignment for p in self._partitions.values() if p.state is _State.OPEN]
+        self._consumer.incremental_assign(read)
         close_aside(replaced)
 
     def _doubt(self, partition: _Partition, state: _State, detail: str) -> None:
@@ -568,9 +534,13 @@ class LogReader:
         """It is the same topic, and it does not end before the position."""
         if partition.state is _State.DOUBTED:
             partition.state = _State.OPEN
-            self._consumer.incremental_assign([TopicPartition(*partition.place, partition.position)])
-        elif _TRUNCATED in partition.detail.lower():  # what was read is not what lies there now
-            self._break(partition, f"{partition.name}-{partition.number}: {partition.detail}")
+            self._consumer.incremental_assign([partition.assignment])
+            return
+        marks = self._watermarks(partition)
+        if marks is None:
+            return
+        if marks[0] <= partition.position:  # no record was deleted before it was read: others lie there now
+            self._break(partition, f"{partition.name}-{partition.number} was truncated: {partition.detail}")
         else:  # retention deleted records before they were read: start over
             partition.state = _State.CLOSED
 

@@ -184,7 +184,7 @@ class PartitionTail:
         """A broker did not know the topic: continue if Kafka does, which the library does not report a second time."""
         self._unknown = False
         self._ask("reading", self._watermarks)
-        self._consumer.move_to(self._consumer.position)
+        self._consumer.resume()
 
     def _check(self, errors: Sequence[KafkaError]) -> None:
         for error in errors:

@@ -88,6 +88,7 @@ class Replica:
         first_offset: Of the log when it was opened: compaction never moves it, so that above 0 records were deleted.
         known: Highest offset that another process had read, by the registry, while the log ends below it or is another one; -1
             without such a proof.
+        is_truncated: What lay there through `known` was truncated; the log may be longer again.
         compared: What heartbeats say of the accepted keys beside what this reader holds, the newest of each broker.
         other_counts: Number of partitions by broker, of those that distribute the channel's keys by another one than this reader.
         kept: The view that was judged until records were deleted that this reader had not read; None without one.
@@ -134,6 +135,7 @@ class Replica:
         self.kept: View | None = None
         self._skipped_to = -1  # offset behind those that are taken for markers since the log was opened
         self._left: View | None = None  # judged until this reader was left at a gap
+        self.is_truncated = False
         self.compared: dict[str, ComparedView] = {}
         self.other_counts: dict[str, int] = {}
         self._digest: ViewDigest | None = None
@@ -159,6 +161,11 @@ class Replica:
         """Whether records are known to have been deleted that no mark has restated: what was read is not all that counts."""
         lost = self.first_offset > 0 or self.known >= 0
         return lost and not self.marks.restates(self.first_offset, self.known)
+
+    @property
+    def is_deprived(self) -> bool:
+        """Whether records that others had read were truncated, and no mark says that this was accepted."""
+        return self.is_truncated and self.is_headless
 
     @property
     def applied(self) -> int:
@@ -492,6 +499,8 @@ class Replica:
         voucher = aside.voucher
         if aside.clean_to < aside.refused_to and (voucher is None or voucher.incarnation == aside.refused):
             return
+        if self.is_deprived:
+            return  # who vouches for it may not know either what else was there
         if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1) and not self._accepts_lost_head:
             return
         if self.is_headless and aside.voucher is None:
@@ -564,7 +573,8 @@ class Replica:
         heartbeat = self.marks.heartbeat
         summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
         records = max(self.position, self.known + UNPROVEN_RECORDS if self.known >= 0 else 0) + 1
-        if heartbeat is None or summary is None or heartbeat.covers >= self.position:  # an older version wrote it
+        # An older version wrote the heartbeat, or one that may not know what was truncated.
+        if self.is_truncated or heartbeat is None or summary is None or heartbeat.covers >= self.position:
             return min(VERSION_BOUND_MAX, self.view.highest + VERSIONS_A_RECORD * records)
         return min(VERSION_BOUND_MAX, summary.highest + VERSIONS_A_RECORD * (records - heartbeat.covers))
 

@@ -88,6 +88,10 @@ class Incarnation:
         self.events()
         return self.url is not None
 
+    def tells(self, event: str) -> bool:
+        """Whether this event is in its log."""
+        return event in self.log_path.read_text(errors="replace")
+
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
@@ -148,11 +152,11 @@ class Brokers:
         """Of the current processes."""
         return [incarnation.process.pid for incarnation in self.current.values()]
 
-    def start(self, broker: str) -> Incarnation:
-        """A new process of this broker; the one before is no longer the current one."""
+    def start(self, broker: str, *flags: str) -> Incarnation:
+        """A new process of this broker, with more settings than all have; the one before is no longer the current one."""
         number = 1 + sum(earlier.broker == broker for earlier in self.all)
         events, log, record = (self.folder / f"{broker}-{number}.{kind}" for kind in ("events", "log", "served"))
-        settings = [part for flag in self._flags for part in ("--set", flag)]
+        settings = [part for flag in [*self._flags, *flags] for part in ("--set", flag)]
         place = ["--bootstrap-servers", self._address_for(broker), "--channel", self._channel]
         if broker in self._racks:
             place += ["-X", f"client.rack={self._racks[broker]}"]

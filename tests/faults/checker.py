@@ -18,7 +18,7 @@ from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from tests.faults.history import Asked, FaultSpan, History
-from tests.faults.judged import Judged
+from tests.faults.judged import Grant, Judged
 from tests.faults.registers import Call, CallKind, Misplaced, Noted, misplaced, not_kept, wrongly_fenced
 from tests.faults.service import overlaps
 from tests.unit.core.against_twin import difference
@@ -28,6 +28,8 @@ LATE_S = 0.02
 """Two clocks of one machine, read one after the other, and log times in whole milliseconds."""
 MAY_END_WITH = {0, -9, 10, 15, 16, 19}
 """A broker may end: in order, killed, since Kafka was away at its start or end, refused, replaced, or late with hand-overs."""
+
+TOPIC_BROKEN = 17
 
 YOUNG = "young"
 """Stands beside what was done to a process that had not said a word yet."""
@@ -44,6 +46,7 @@ class Evidence:
         kept_from: The cleaner was let at everything below this offset.
         deleted_below: By partition, what a fault deleted; it must be known to brokers all the same.
         uncommitted: Values of records of transactions that were not committed: the cleaner removes the newest of a key, too.
+        branches: The log as it was before each truncation that was read, judged: what was accepted then was acted on.
         unpaid: Keys in debt each time that all brokers were killed in debt.
         digests: Who says which, of those that must be one.
         ends: Process name, exit code, and what was done to it.
@@ -67,8 +70,14 @@ class Evidence:
     kept_from: int = 0
     deleted_below: Mapping[int, int] = field(default_factory=dict)
     uncommitted: Collection[bytes] = ()
+    branches: Sequence[Judged] = ()
     unpaid: list[int] = field(default_factory=list)
     journal: Sequence[Noted] = ()
+
+    def grants_of(self, bundle: str, generation: int) -> list[Grant]:
+        """The records by which a process may serve this generation: none, or one on each branch of the log."""
+        grants = (judged.grants.get((bundle, generation)) for judged in (self.judged, *self.branches))
+        return [grant for grant in grants if grant is not None]
 
     def mono_ns(self, at_ms: int) -> int:
         """A log time by the clock of the processes."""
@@ -107,13 +116,28 @@ def one_server_a_generation(evidence: Evidence) -> Iterator[str]:
             yield f"{bundle} at generation {generation} was served by {sorted(servers)}"
 
 
+@rule("generations-outlive-truncation")
+def generations_outlive_truncation(evidence: Evidence) -> Iterator[str]:
+    """What was served by a record that was truncated is served again at a higher generation only."""
+    served = {(service.bundle, service.generation) for service in evidence.history.serving if service.event == "serve"}
+    for branch in evidence.branches:
+        for place in sorted(served & branch.grants.keys()):
+            lost = branch.grants[place]
+            if evidence.judged.grants.get(place) == lost:
+                continue
+            for grant in evidence.judged.grants.values():
+                if grant.bundle == lost.bundle and grant.at_ms > lost.at_ms and grant.generation <= lost.generation:
+                    yield f"{grant} comes after {lost}, which was served and then truncated"
+
+
 @rule("served-by-its-record")
 def served_by_its_record(evidence: Evidence) -> Iterator[str]:
     """Whoever serves does so by an accepted record of that very process, and not before it was in the log."""
     for service in evidence.history.serving:
         if service.event != "serve":
             continue
-        grant = evidence.judged.grants.get((service.bundle, service.generation))
+        grants = evidence.grants_of(service.bundle, service.generation)
+        grant = next((grant for grant in grants if grant.incarnation == service.incarnation), next(iter(grants), None))
         if grant is None:
             yield f"{service.broker} (pid {service.pid}) served {service.bundle} at {service.generation}, which nobody was given"
         elif service.incarnation is not None and service.incarnation != grant.incarnation:
@@ -239,7 +263,12 @@ def _over_ns(span: FaultSpan) -> int:
 def answers_are_true(evidence: Evidence) -> Iterator[str]:
     """A lookup names an owner that the log had given the bundle to, at that generation."""
     for lookup in evidence.history.lookups:
-        grant = evidence.judged.grants.get((lookup.bundle, lookup.generation))
+        grants = evidence.grants_of(lookup.bundle, lookup.generation)
+        asserts = (
+            judged.asserted.get((lookup.bundle, lookup.generation)) for judged in (evidence.judged, *evidence.branches)
+        )
+        grants += [asserted for asserted in asserts if asserted is not None]
+        grant = next((grant for grant in grants if grant.broker == lookup.owner), next(iter(grants), None))
         if grant is None or grant.broker != lookup.owner:
             yield f"{lookup.via} named {lookup.owner} for {lookup.bundle} at {lookup.generation}; the log says {grant}"
         elif lookup.got_ns < evidence.mono_ns(grant.at_ms) - LATE_S * SECOND_NS:
@@ -268,7 +297,7 @@ def stale_answers_say_so(evidence: Evidence) -> Iterator[str]:
 def acknowledged_is_in_the_log(evidence: Evidence) -> Iterator[str]:
     """What was answered as accepted is in the log with its effect; what was refused has none."""
     for request in evidence.history.asked:
-        yield from _about(evidence.judged, request)
+        yield from min((list(_about(judged, request)) for judged in (evidence.judged, *evidence.branches)), key=len)
 
 
 _EFFECTS = {
@@ -411,7 +440,9 @@ def ends_are_explained(evidence: Evidence) -> Iterator[str]:
     for name, code, done in evidence.ends:
         if code == -15 and {"stop", YOUNG} <= done:
             continue  # told to end while Python was still starting: nobody had taken over the signal yet
-        if code not in MAY_END_WITH or (code == -9 and "kill" not in done):
+        if code not in MAY_END_WITH | ({TOPIC_BROKEN} if evidence.branches else set()) or (
+            code == -9 and "kill" not in done
+        ):
             yield f"{name} ended with {code} ({sorted(done) or 'nothing was done to it'})"
     yield from evidence.complaints
 

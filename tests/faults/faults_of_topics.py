@@ -1,4 +1,4 @@
-"""Faults of the channel's topics: partitions added, records deleted, transactions of somebody else."""
+"""Faults of the channel's topics: partitions added, records deleted or truncated, transactions of somebody else."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.faults.fault import Fault, fault
 from tests.faults.faults_in_debt import write_junk
+from tests.support.unclean_election import UncleanElection
 
 if TYPE_CHECKING:
+    from tests.faults.brokers import Incarnation
     from tests.faults.world import World
 
 ASK_S = 10.0
@@ -135,6 +137,49 @@ class TransactionWithJunk(Transaction):
     """The same, with sound proposals that everybody rejects: no reader may take them for the truth, or start over."""
 
     kind, weight, alone, junk = "transaction-junk", 2, True, True
+
+
+@fault
+class ElectionUnclean(Fault):
+    """Records that only the leader had are lost by an unclean election; a broker may sleep meanwhile, and have read none."""
+
+    kind, weight, nodes, held_s, on_kafka, alone = "election-unclean", 1, 3, (0.5, 5.0), True, True
+    election: UncleanElection | None = None
+    asleep: Incarnation | None = None
+
+    @classmethod
+    def pick_params(cls, rng: random.Random) -> dict[str, Any]:
+        return {"partition": rng.randrange(60), "asleep": rng.choice(["nobody", "leader", "owner"])}
+
+    async def begin(self, world: World) -> str:
+        partition = self.params["partition"] % len(world.copy.partitions)
+        if self.params["asleep"] != "nobody":
+            self.asleep = world.brokers.current[await world.resolve(self.params["asleep"])]
+            self.asleep.pause()
+        self.election = UncleanElection(world.kafka, world.kafka.channel, partition)
+        done = await self.election.leave_behind()
+        return f"partition {partition}: {done}; asleep: {self.asleep and self.asleep.name}"
+
+    async def heal(self, world: World) -> None:
+        election = self.election
+        if election is None:
+            return
+        links = election.leader.links.values()
+        for link in links:  # nobody reads what the copy does not have
+            link.refusing = True
+            link.cut()
+        try:
+            await world.copy.branch(election.partition, await election.read_end())
+            await election.leader.kill()
+            await election.elect()
+            world.copy.cut(election.partition, election.cut)
+        finally:
+            for link in links:
+                link.heal()
+            if self.asleep is not None:
+                self.asleep.resume()
+            await election.restore()
+        await world.accept_loss()
 
 
 def add_partition(address: str, topic: str) -> int:

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.gaps import Gap, Gaps
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Kind
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 from statechannel.replay import auditor
 from tests.faults.history import LeftInDebt
+
+_OWNED = {State.ASSIGNED, State.RELEASING, State.SPLITTING}
 
 
 class Grant(NamedTuple):
@@ -43,6 +46,7 @@ class Judged:
 
     Attributes:
         grants: By bundle and generation.
+        asserted: Owners that a restated state names, by bundle and generation: after a cold start nobody serves at that one yet.
         ended: Offset and log time at which a generation was over, by bundle and generation.
         operations: Accepted records by operation id.
         verdicts, by_offset: By partition and offset.
@@ -51,6 +55,7 @@ class Judged:
     answer: dict[str, Any] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     grants: dict[tuple[str, int], Grant] = field(default_factory=dict)
+    asserted: dict[tuple[str, int], Grant] = field(default_factory=dict)
     ended: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     operations: dict[str, list[Accepted]] = field(default_factory=dict)
     verdicts: dict[tuple[int, int], Verdict] = field(default_factory=dict)
@@ -67,6 +72,12 @@ class Judged:
             return
         operation = change.text("operation")
         self.by_offset[where] = operation
+        if change.kind is Kind.ASSERT and change.state in _OWNED:
+            owner, generation = (
+                (change.to, change.version) if change.state is State.ASSIGNED else (change.from_, change.version - 1)
+            )
+            grant = Grant(key.name, generation, owner or "", change.incarnation, record.offset, record.timestamp_ms)
+            self.asserted.setdefault((key.name, generation), grant)
         if judgement.verdict is not Verdict.ACCEPTED:
             return
         if operation is not None:

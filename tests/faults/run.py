@@ -461,6 +461,7 @@ class Run:
             kept_from=self._kept_from,
             deleted_below=self.world.deleted_below,
             uncommitted=self.world.uncommitted,
+            branches=[judge(branch, self.plan.partitions) for branch in self.copy.branches],
             unpaid=[unpaid(self.copy.records, key) for key in self.world.left_in_debt],
         )
 

@@ -354,6 +354,37 @@ def test_a_rule_of_the_product_that_is_bent_is_seen():
         assert "both-implementations-agree" in broken(evidence)
 
 
+def test_what_was_truncated_counts_as_given_and_what_follows_has_to_be_above_it():
+    evidence = good()
+    log = Log()
+    log.records = [*evidence.copy[:3]]
+    evidence.copy = evidence.final = log.records
+    evidence.history.outages.clear()
+    truncated = replace(evidence, branches=[evidence.judged], judged=judge(log.records))
+    assert broken(truncated) == set()
+    assert "served-by-its-record" in broken(replace(truncated, branches=[]))
+    owned = orjson.loads(log.records[-1].value)["id"]
+    log.add(7, BUNDLE, "a", 4, owned, "Assigned", from_=None, to="a")
+    assert "generations-outlive-truncation" in broken(replace(truncated, judged=judge(log.records)))
+
+
+def test_a_broken_topic_ends_a_broker_only_where_one_was_truncated():
+    evidence = good()
+    evidence.ends.append(("c#1", 17, frozenset()))
+    assert broken(evidence) == {"ends-are-explained"}
+    assert broken(replace(evidence, branches=[evidence.judged])) == set()
+
+
+def test_a_lookup_may_name_the_owner_that_a_cold_start_has_restated():
+    evidence = good()
+    log = Log()
+    log.records = [*evidence.copy]
+    log.add(6, BUNDLE, "c", 99, "r5", "Assigned", from_=None, to="b", kind="assert", asserts="r5")
+    evidence.history.lookups.append(lookup(7, "b", 99))
+    assert broken(evidence) == {"answers-are-true"}
+    assert "answers-are-true" not in broken(replace(evidence, judged=judge(log.records)))
+
+
 def test_every_rule_is_broken_by_a_test_here():
     text = __import__("pathlib").Path(__file__).read_text()
     assert [name for name in RULES if f'"{name}"' not in text] == []

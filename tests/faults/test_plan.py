@@ -75,6 +75,15 @@ def test_brokers_read_from_followers_in_some_runs_with_three_nodes_and_in_no_oth
     assert any(plan.nodes == 3 and not plan.racks for plan in plans)
 
 
+def test_an_unclean_election_needs_three_nodes_and_a_cluster_that_is_well():
+    assert "election-unclean" not in {
+        f.kind for seed in range(200) for s in make_plan(seed, nodes=1).steps for f in s.faults
+    }
+    plan = make_plan(3, steps=5, only=("election-unclean",))
+    assert plan.nodes == 3
+    assert [len(step.faults) for step in plan.steps] == [1] * 5
+
+
 def test_the_settings_are_in_the_relations_that_are_checked_at_start():
     for seed in range(10):
         flags = [f"{name}={value}" for name, value in make_plan(seed, lease=True).settings().items()]

@@ -16,6 +16,8 @@ from tests.faults.log_copy import LogCopy
 REFUSED_AS_IN_USE = 15
 ASK_S = 1.0
 LEADER_S = 3.0
+WAITS_S, LOOK_S = 60.0, 3.0
+"""How long brokers may take to end, start and wait; an operator looks for the second before he acts."""
 
 
 class World:
@@ -68,6 +70,25 @@ class World:
 
     async def start_nodes(self) -> None:
         await asyncio.gather(*(node.start() for node in self.kafka.nodes if not node.alive))
+
+    async def accept_loss(self) -> None:
+        """What an operator does whose brokers all wait for records that nobody has: one is started to accept the loss."""
+        until_s, waiting_s = time.monotonic() + WAITS_S, 0.0
+        while time.monotonic() < until_s:
+            answers = await self.ask_all("status")
+            caught_up = [process for process, answer in answers.items() if answer["status"]["caught_up"]]
+            if len(caught_up) == len(self.brokers.ids):
+                return
+            waiting = [process for process in self.brokers.running() if process.tells("log.restatement-awaited")]
+            if caught_up or not waiting:
+                waiting_s = 0.0
+            elif (waiting_s := waiting_s or time.monotonic()) < time.monotonic() - LOOK_S:
+                process = waiting[0]
+                self.brokers.held_down.add(process.broker)
+                process.kill()
+                self.brokers.start(process.broker, "leader.accept_lost_head=true", "membership.take_over=true")
+                return
+            await asyncio.sleep(0.3)
 
     # --- asking all -------------------------------------------------------------------------------------------------
 

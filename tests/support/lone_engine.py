@@ -1,7 +1,8 @@
 """One engine on a log that is kept for it in plain lists: nothing is lost, late or reordered unless a test holds it."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -27,6 +28,7 @@ from statechannel.engine.inputs import (
     HookFinished,
     Input,
     KafkaLimited,
+    LeaderEpochBegan,
     LeadershipChanged,
     Now,
     PartitionOpened,
@@ -92,6 +94,7 @@ class LoneEngine:
         hold_hooks: Whether hooks do not return; `held_hooks` are those calls.
         behind_s: How long what is read had waited to be taken in.
         restarts: How often it began to read anew.
+        epochs: Of Kafka's leaders, by the offset at which their records begin.
         away: While set, nothing of the channel is delivered.
         told: Offsets of accepted records that were told one by one, and None for each interruption.
     """
@@ -104,10 +107,12 @@ class LoneEngine:
         deleted: int = 0,
         log: str = "",
         registry: Sequence[tuple[int, bytes, bytes]] = (),
+        epochs: Mapping[int, int] = MappingProxyType({}),
         **config: Any,
     ) -> None:
         self.engine = Engine(Identity("a", "a-1", b"0123456789", 1000, LISTENERS, log=log), EngineConfig(**config))
         self.channel = list(channel)
+        self.epochs = dict(epochs)
         self.first = max(first, deleted)
         self.deleted = deleted
         self.held: list[Append] = []
@@ -286,6 +291,8 @@ class LoneEngine:
                 self.read_registry_record()
             elif self._position < len(self.channel) and not self.away:
                 key, value, timestamp_ms = self.channel[self._position]
+                if self._position in self.epochs:
+                    self._step(LeaderEpochBegan(0, self._position, self.epochs[self._position]))
                 self._position += 1
                 self._step(RecordRead(Topic.CHANNEL, 0, self._position - 1, timestamp_ms, key, value))
                 restarted = any(isinstance(event, PartitionOpened) for event in self._inputs)

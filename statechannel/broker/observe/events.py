@@ -122,7 +122,8 @@ TABLE: tuple[EventKind, ...] = (
         "log.shorter",
         _C,
         ("partition", "known", "position", "why"),
-        "The log ends before offsets that brokers have read, or is another one: this broker waits for one that knows the rest",
+        "The log ends before offsets that brokers have read, or was truncated there, or is another one: this broker waits for "
+        "one that knows the rest",
     ),
     EventKind(
         "log.restatement-awaited",

@@ -98,6 +98,71 @@ def test_a_forged_position_stops_nobody_while_a_member_lives() -> None:
     assert alone.engine.accepting
 
 
+# --- a log whose end was truncated, and that is as long as before ----------------------------------------------------
+
+CUT, READ = 2, 4
+"""Where the records of the second leader begin, and how far a broker had read those of the first."""
+LOST = [(1_000, b"z", member("z", log=THIS, applied={"0": READ}, epochs={"0": 1}))]
+REGROWN = [*LOG, *[(HEARTBEAT_KEY, heartbeat("y-1", offset), 1_000 + offset) for offset in range(READ + 2)]]
+LEADERS = {0: 1, CUT: 2}
+
+
+def test_a_log_in_which_other_records_lie_than_brokers_have_read_is_not_joined() -> None:
+    """It has no gap, it is long enough, and a member vouches for it; but generations were served by what it had."""
+    alone = LoneEngine(REGROWN, log=THIS, registry=LOST, epochs=LEADERS)
+    for _ in range(NEVER_S):
+        alone.run(1)
+        alone.put(HEARTBEAT_KEY, heartbeat("y-1", len(alone.channel) - 1))
+    assert phase(alone) is Phase.WAITING
+    assert "log.shorter" in alone.events
+    assert not alone.engine.accepting
+
+
+@pytest.mark.parametrize("epoch", [2, -1, "x", None])
+def test_what_the_same_leader_took_or_nobody_knows_who_is_the_same_record(epoch: object) -> None:
+    registry = [(1_000, b"z", member("z", log=THIS, applied={"0": READ}, epochs={"0": epoch}))]
+    alone = LoneEngine(REGROWN, log=THIS, registry=registry, epochs=LEADERS)
+    alone.run(12)
+    assert alone.engine.accepting
+
+
+def test_who_had_read_less_than_was_truncated_does_not_go_on_as_if_that_had_never_been() -> None:
+    alone = LoneEngine(LOG, log=THIS, epochs={0: 1})
+    alone.run(12)
+    assert alone.engine.accepting
+    end = len(alone.channel)
+    alone.epochs[end] = 2
+    alone.hear("z", log=THIS, applied={"0": end + 3}, epochs={"0": 1})
+    alone.hear("z", incarnation="z-2", seq=1, since=1, log=THIS, applied={"0": 0}, epochs={"0": 1}, phase="joining")
+    alone.run(3)
+    assert phase(alone) is Phase.WAITING
+    assert not alone.engine.accepting
+
+
+def test_who_waits_tells_those_that_start_when_the_registry_has_forgotten_who_had_read_it() -> None:
+    waiting = LoneEngine(REGROWN, log=THIS, registry=LOST, epochs=LEADERS)
+    wait_long(waiting)
+    assert phase(waiting) is Phase.WAITING
+    last = [(1_000, key, value) for _, key, value in waiting.registry[-1:]]
+    later = LoneEngine(waiting.channel, log=THIS, registry=last, accept_lost_head=True, take_over=True)
+    wait_long(later)
+    assert later.engine.accepting
+    assert marks(later)[-1]["known"] == READ
+
+
+def test_who_is_to_accept_a_truncation_starts_cold_above_every_version_that_can_have_been_served() -> None:
+    alone = LoneEngine(REGROWN, log=THIS, registry=LOST, epochs=LEADERS, accept_lost_head=True)
+    wait_long(alone)
+    assert alone.engine.accepting
+    assert min(key.version for key in alone.engine.replicas[0].view.live()) > 2 * READ
+    assert marks(alone)[-1]["known"] == READ
+    later = LoneEngine(alone.channel, log=THIS, registry=LOST, epochs=LEADERS)
+    later.run(12)
+    later.put(HEARTBEAT_KEY, heartbeat("a-1", len(later.channel) - 1))
+    later.run(2)
+    assert later.engine.caught_up, "the mark says that the loss was accepted"
+
+
 # --- a log that begins above 0 --------------------------------------------------------------------------------------
 
 

@@ -532,7 +532,15 @@ def test_what_lay_there_before_is_told_to_nobody_but_counts():
 def test_kafkas_clock_is_read_from_own_records_and_every_partition_hears_of_it(bench):
     heard: list[Any] = []
     bench.context.replicas = [
-        SimpleNamespace(partition=0, applied=-1, kept=None, phase="waiting", caught_up=False, learn_clock=heard.append)
+        SimpleNamespace(
+            partition=0,
+            applied=-1,
+            kept=None,
+            is_deprived=False,
+            phase="waiting",
+            caught_up=False,
+            learn_clock=heard.append,
+        )
     ]
     bench.presence.tick()
     sent_ms = round(1_000 * bench.now_s)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened, PositionReached
+from statechannel.engine.inputs import Input, LeaderEpochBegan, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka import reader as reader_module
 from statechannel.kafka.admin import Place
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
@@ -22,15 +22,18 @@ from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.waits import wait_until
 
 NAME, END = "c", 6
-TRUNCATED = "Partition log truncation detected at offset 6 (leader epoch 1): broker end offset is 4"
-OUT_OF_RANGE = "fetch failed due to requested offset not available on the broker: Broker: Offset out of range"
+DELETED = END + 2
+"""Where the log begins once records were deleted that nobody had read."""
 
 
 class LosingKafka:
-    """A Kafka with one partition that refuses a position once, with an error as the client library words it.
+    """A Kafka with one partition that refuses a position once: the client library has one error for all causes.
 
     Attributes:
         error: Delivered once by the next poll.
+        deletes: Records were deleted before they were read by the time of the error.
+        epoch: Of the leader.
+        cut: Where the leader's epoch begins: what other leaders wrote from there on was truncated.
         broken: What the watch finds about the topic.
         first: Offset at which the log begins.
         end: Where it ends.
@@ -40,6 +43,8 @@ class LosingKafka:
 
     def __init__(self) -> None:
         self.error: KafkaError | None = None
+        self.deletes = False
+        self.epoch, self.cut = 1, 0
         self.broken: dict[Place, str] = {}
         self.answers = True
         self.first = 0
@@ -55,7 +60,10 @@ class LosingKafka:
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
         assert self._at is None, "the client refuses to be given a partition twice"
-        self._at = places[0].offset
+        (place,) = places
+        self._at = place.offset
+        if 0 <= (place.leader_epoch or 0) < self.epoch and place.leader_epoch is not None and self._at > self.cut:
+            self.error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
 
     def incremental_unassign(self, _: list[TopicPartition]) -> None:
         assert self._at is not None, "the client refuses to be taken what it does not have"
@@ -69,10 +77,12 @@ class LosingKafka:
     def poll(self, timeout_s: float) -> Message | None:
         error, self.error = self.error, None
         if error is not None:
+            if self.deletes:
+                self.first, self.end = DELETED, DELETED + END
             return Message(NAME, 0, self._at, None, None, error=error)
         if self._at is not None and self._at < self.end:
             self._at += 1
-            return Message(NAME, 0, self._at - 1, b"k", b"v", timestamp=(2, 7))
+            return Message(NAME, 0, self._at - 1, b"k", b"v", timestamp=(2, 7), leader_epoch=self.epoch)
         time.sleep(min(timeout_s, 0.005))
         return None
 
@@ -159,16 +169,20 @@ def at_rest(kafka: LosingKafka) -> None:
             count, ends_s = happened(), time.monotonic() + 0.1
 
 
-@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION])
+CODES = pytest.mark.parametrize(
+    "code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION]
+)
+
+
+@CODES
 def test_a_truncated_log_ends_the_partition(kafka: LosingKafka, reader: LogReader, code: int) -> None:
     """What was judged is not what lies there now: to start over quietly would be to judge on after a loss."""
     kafka.wait_read(1)
-    kafka.error = KafkaError(code, TRUNCATED)
+    kafka.error = KafkaError(code)
     wait_until(lambda: kafka.of(PartitionBroken), lambda: kafka.inputs[-5:], pause_s=0.005)
     at_rest(kafka)
     (broken,) = kafka.of(PartitionBroken)
     assert (broken.topic, broken.partition) == (Topic.CHANNEL, 0)
-    assert "truncation" in broken.detail
     assert kafka.offsets() == list(range(END)), "nothing is read any more"
     assert len(kafka.of(PartitionOpened)) == 1
 
@@ -177,39 +191,53 @@ def test_who_asks_for_a_partition_that_has_ended_reads_it_from_its_beginning(
     kafka: LosingKafka, reader: LogReader
 ) -> None:
     kafka.wait_read(1)
-    kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET, TRUNCATED)
+    kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
     wait_until(lambda: kafka.of(PartitionBroken), lambda: kafka.inputs[-5:], pause_s=0.005)
     reader.restart(Topic.CHANNEL, 0)
     kafka.wait_read(2)
     assert kafka.offsets() == [*range(END), *range(END)]
 
 
-@pytest.mark.parametrize("code", [KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE])
+@CODES
 def test_where_records_were_deleted_before_they_were_read_the_reading_starts_over(
     kafka: LosingKafka, reader: LogReader, code: int
 ) -> None:
     kafka.wait_read(1)
-    kafka.error = KafkaError(code, OUT_OF_RANGE)
+    kafka.deletes = True
+    kafka.error = KafkaError(code)
     kafka.wait_read(2)
     assert kafka.of(PartitionBroken) == []
-    assert kafka.offsets() == [*range(END), *range(END)]
-    assert [opened.first_offset for opened in kafka.of(PartitionOpened)] == [0, 0]
+    assert kafka.offsets() == [*range(END), *range(DELETED, DELETED + END)]
+    assert [opened.first_offset for opened in kafka.of(PartitionOpened)] == [0, DELETED]
 
 
-@pytest.mark.parametrize("words", [TRUNCATED, OUT_OF_RANGE])
+@pytest.mark.parametrize("deletes", [False, True])
 def test_a_lost_position_is_not_explained_before_kafka_has_answered_about_the_topic(
-    kafka: LosingKafka, reader: LogReader, words: str
+    kafka: LosingKafka, reader: LogReader, deletes: bool
 ) -> None:
     kafka.wait_read(1)
-    kafka.answers = False
-    kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET, words)
+    kafka.answers, kafka.deletes = False, deletes
+    kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
     at_rest(kafka)
     assert kafka.of(PartitionBroken) == []
     assert len(kafka.offsets()) == END
     kafka.answers = True
     done: Callable[[], object] = lambda: kafka.of(PartitionBroken) or len(kafka.offsets()) == 2 * END  # noqa: E731
     wait_until(done, lambda: kafka.inputs[-5:], pause_s=0.005)
-    assert bool(kafka.of(PartitionBroken)) == (words == TRUNCATED)
+    assert bool(kafka.of(PartitionBroken)) != deletes
+
+
+def test_a_log_that_was_truncated_and_is_as_long_as_before_is_not_read_on(
+    kafka: LosingKafka, reader: LogReader
+) -> None:
+    """The end of the log shows nothing then, and a consumer that begins behind the truncation would not look at it."""
+    kafka.wait_read(1)
+    kafka.epoch, kafka.cut, kafka.end = 2, END - 2, END + 2
+    kafka.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    done: Callable[[], object] = lambda: kafka.of(PartitionBroken) or len(kafka.offsets()) > END  # noqa: E731
+    wait_until(done, lambda: kafka.inputs[-5:], pause_s=0.005)
+    assert kafka.of(PartitionBroken)
+    assert kafka.offsets() == list(range(END))
 
 
 def test_a_topic_that_the_broker_does_not_know_for_a_moment_is_read_on(kafka: LosingKafka, reader: LogReader) -> None:
@@ -236,7 +264,7 @@ def test_an_error_that_says_nothing_of_the_position_changes_nothing(kafka: Losin
     kafka.error = KafkaError(KafkaError._TRANSPORT, "connection reset")
     at_rest(kafka)
     assert kafka.offsets() == list(range(END))
-    assert {type(item) for item in kafka.inputs} <= {PartitionOpened, RecordRead, PositionReached}
+    assert {type(item) for item in kafka.inputs} <= {PartitionOpened, LeaderEpochBegan, RecordRead, PositionReached}
 
 
 # --- opening, availability, and the end of the log --------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statechannel.kafka.reader import SeenEnds
+from statechannel.kafka.partition_consumer import SeenEnds
 
 
 def test_an_answer_about_the_end_is_all_that_is_known_of_a_quiet_log() -> None:
