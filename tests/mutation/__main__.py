@@ -29,6 +29,11 @@ def _unit(folder: str, *names: str) -> tuple[str, ...]:
     return tuple(f"tests/unit/{folder}/test_{name}.py" for name in names)
 
 
+AUDIT_TESTS = (
+    "tests/unit/audit", "tests/property/test_audit_parts.py", "tests/property/test_audit_gaps.py",
+    "tests/cli/test_cases.py::test_case_file[audit]", "tests/cli/test_cases.py::test_case_file[audit-parts]",
+    "tests/cli/test_gap_rows.py", "tests/cli/test_look_back.py", "tests/cli/test_verify.py",
+)  # fmt: skip
 TARGETS = (
     Target(
         (
@@ -77,14 +82,13 @@ TARGETS = (
     Target(("api/extensions", "api/member", "api/channel"), (*_unit("runtime", "extensions"), *_unit("testkit", "kit"))),
     Target(
         (
-            "audit/acknowledgements", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps", "audit/history",
-            "audit/id_series", "audit/incident", "audit/incidents", "audit/moments", "audit/moves", "audit/observers",
-            "audit/origins", "audit/overlaps", "audit/ownership", "audit/registry_story", "audit/rejections",
+            "audit/acknowledgements", "audit/difference", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps",
+            "audit/history", "audit/id_series", "audit/incident", "audit/incidents", "audit/moments", "audit/moves",
+            "audit/observers", "audit/origins", "audit/overlaps", "audit/ownership", "audit/registry_story", "audit/rejections",
             "audit/replay_check", "audit/verify", "audit/views", "audit/writers",
         ),
-        ("tests/unit/audit",),
+        AUDIT_TESTS,
     ),
-    Target(("audit/difference",), ("tests/property/test_audit_parts.py",)),
 )  # fmt: skip
 MODULES = tuple(name for target in TARGETS for name in target.modules)
 LEFT_OUT = "not test_seeds and not hash_seed and not planted and not mib and not deep_json and not command"
