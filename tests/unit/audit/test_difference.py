@@ -77,6 +77,7 @@ BEFORE = [
     state(B, 4, "Releasing", "b1", "b2"),
     state(C, 5, "Unassigned", "b1", None),
     state("t/o", 1, "Deleted", to=None),
+    state("t/r", 1, "Deleted", to=None),
 ]
 AFTER = [
     state("t/m", 9, "Deleted", to=None),
@@ -87,6 +88,7 @@ AFTER = [
     state("t/o", 2, "Active", to=None),
     state("t/p", 1, "Active", to=None),
     state("t/q", 2, "Deleted", to=None),
+    state("t/r", 3, "Deleted", to=None),
 ]
 
 
@@ -111,10 +113,12 @@ def test_each_difference_is_a_row_and_counted() -> None:
         ("t/o", "came", ["state"], 1, None),
         ("t/p", "came", [], None, None),
         ("t/q", "came-and-went", [], None, None),
+        ("t/r", "changed", [], 1, None),
     ]
     assert dict(+differences.counts) == {
         "namespaces_went": 1, "namespaces_state": 2, "bundles_changed": 2, "bundles_owner": 1, "bundles_generation": 1,
         "bundles_went": 1, "bundles_came-and-went": 1, "namespaces_came": 2, "namespaces_came-and-went": 1,
+        "namespaces_changed": 1,
     }  # fmt: skip
     assert dict(+differences.changed) == {"bundles_owner": 1, "bundles_generation": 1}
     assert differences.moved() == {"b1": {"before": 2, "after": 1}, "b2": {"before": 0, "after": 1}}
@@ -122,7 +126,7 @@ def test_each_difference_is_a_row_and_counted() -> None:
 
 def test_partitions_whose_states_are_unknown_are_left_out() -> None:
     unknown = frozenset({partition_of("t/n", 8)})
-    others = {name for name in ("t/m", "t/o", "t/p", "t/q") if partition_of(name, 8) not in unknown}
+    others = {name for name in ("t/m", "t/o", "t/p", "t/q", "t/r") if partition_of(name, 8) not in unknown}
     differences = StateDifferences(8, unknown)
     assert {row["key"] for row in differences.rows(BEFORE, AFTER)} == others
     every = {row["key"]: row["partition"] for row in StateDifferences(8).rows(BEFORE, AFTER)}
@@ -166,6 +170,7 @@ def log() -> LogMaker:
     log.assign(second, "b2")
     log.transfer(first, "b2")
     log.put(first, log.records[6].value)
+    log.put(first, b"junk")
     return log
 
 
@@ -242,3 +247,25 @@ def test_a_replica_that_let_the_loser_of_a_race_win_has_missed_the_winner() -> N
     assert last[2] not in (missed[2], accepted[2])
     assert parted(log, other, joined_to=9)[0] == 4
     assert parted(log, {"t/x": state("t/x")}, joined_to=9)[0] == -1
+
+
+def test_lines_are_in_the_order_of_their_whole_keys() -> None:
+    before, after = state("a/z"), state("b/a")
+    assert list(sides([before], [after])) == [(before, None), (None, after)]
+    assert list(sides([after], [before])) == [(None, before), (after, None)]
+
+
+def test_a_bundle_that_the_log_never_had_parts_where_its_namespace_began(log: LogMaker) -> None:
+    log.beat("b1")
+    for name in ("t/n/0x00000000_0x10000000", "t/n/junk"):
+        assert parted(log, {name: state(name)})[0] == 0
+    log.split(FIRST)
+    for name in ("t/n/0x00000000_0x10000000", "t/n/junk"):
+        assert parted(log, {name: state(name)})[0] == 0
+
+
+def test_the_first_record_may_be_the_one_that_only_the_replica_accepts() -> None:
+    log = LogMaker()
+    log.put(FIRST, log.proposal(FIRST, "Releasing", **{"from": "b1"}) | {"version": 4, "base": "never"})
+    log.namespace("t/n", 2)
+    assert parted(log, claimed_by(log, 0))[0] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from statechannel.audit.moments import AsOf, LogWindow
@@ -20,6 +21,7 @@ from statechannel.audit.rejections import (
     race_counts,
     rejected_document,
 )
+from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement, View
 from tests.support.report_logs import START_MS, LogMaker
@@ -124,6 +126,24 @@ def test_parts_of_a_log_add_up_to_the_whole() -> None:
     for order in (parts, parts[::-1]):
         total = added_up(as_rows(part) for part in order)
         assert rejected_document(total) == rejected_document(whole)
+
+
+def test_keys_that_are_none_are_counted_too() -> None:
+    log, rejections, races = LogMaker(), Rejections(), LostRaces()
+    log.put("nonsense", b"junk")
+    log.put("t/n", b"junk")
+    log.records.append(log.records[0]._replace(offset=2, key=None))
+    observed(log, rejections.observe, races.observe)
+    newest = rejected_document(rejections)["newest"]
+    assert [(row["key"], row["reason"], row["winner"]) for row in newest] == [
+        ("nonsense", "undecodable", None),
+        ("t/n", "undecodable", None),
+        ("", "undecodable", None),
+    ]
+    wrong = View(1 - partition_of("t/n", 2), 2)
+    value = orjson.dumps(log.proposal("t/n", "Active", children=["0x00000000_0xffffffff"]))
+    races.observe(log.records[1], wrong.read(0, b"t/n", value))
+    assert races.newest == []
 
 
 def test_the_number_of_groups_is_bounded() -> None:

@@ -47,7 +47,7 @@ def beats(*times_ms: int, process: str = "b1-1", **more: Any) -> list[tuple[int,
         ({"seq": 1}, {"seq": 2, "sent_at_ms": 9_000}, 0),
         ({"seq": 1, "sent_at_ms": 5}, {"seq": 2, "sent_at_ms": "x"}, 0),
         ({"seq": "1", "sent_at_ms": 5}, {"seq": 2, "sent_at_ms": 6}, 0),
-        ({"seq": 1, "sent_at_ms": 5}, {"seq": True, "sent_at_ms": 6}, 0),
+        ({"seq": 1, "sent_at_ms": 5}, {"seq": 2.0, "sent_at_ms": 6}, 0),
     ],
 )
 def test_how_long_a_process_stood_still(before: dict[str, Any], after: dict[str, Any], still_ms: int) -> None:
@@ -70,8 +70,8 @@ def test_the_newest_times_are_kept_in_any_order(
     times = TimesHeard(most=2)
     for at_ms in times_ms:
         times.note(at_ms)
-    assert {at_ms: times.first_after_ms(at_ms) for at_ms in after} == after
     assert times.last_ms == last_ms
+    assert {at_ms: times.first_after_ms(at_ms) for at_ms in after} == after
 
 
 def test_from_where_on_the_heartbeats_are_complete() -> None:
@@ -101,6 +101,7 @@ def test_the_first_heartbeat_after_a_moment() -> None:
         ([*beats(1_000), *beats(2_000, process="b1-2")], 0, 1_500, None),
         ([*beats(1_000), *beats(2_000, process="b1-2", leaving=True)], 0, 3_000, None),
         (beats(2_000, expiry_s=2.5), 0, 2_000, Unheard("b1", 2_000, 0, 2_500)),
+        (beats(2_000, expiry_s=0.5), 0, 2_000, Unheard("b1", 2_000, 0, 500)),
         (beats(2_000, expiry_s=0), 0, 2_000, Unheard("b1", 2_000, 0, EXPIRY_MS)),
         (beats(2_000, expiry_s=3_600), 0, 2_000, Unheard("b1", 2_000, 0, EXPIRY_MS)),
         (beats(2_000, expiry_s="2"), 0, 2_000, Unheard("b1", 2_000, 0, EXPIRY_MS)),
@@ -124,6 +125,11 @@ def test_owners_that_have_missed_heartbeats_now() -> None:
     assert [(item.broker, item.silent_ms) for item in late] == [("b1", 2_500), ("b2", 3_000)]
     writers.read_ms = 4_001
     assert [item.broker for item in writers.unheard_now(["b3", "b4"])] == ["b3"]
+
+
+@pytest.mark.parametrize(("silent_ms", "may_come_back"), [(7_000, True), (7_001, False)])
+def test_only_an_owner_that_is_not_lost_yet_has_a_time_left(silent_ms: int, may_come_back: bool) -> None:
+    assert ("7 s" in Unheard("b1", 0, silent_ms, 7_000).sentence()) is may_come_back
 
 
 def test_standstills_are_known_by_when_they_began() -> None:
