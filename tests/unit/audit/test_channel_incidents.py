@@ -101,7 +101,7 @@ def test_deleted_namespaces_with_their_bundles_and_those_that_had_an_owner() -> 
     log.assign(bundles[0], "b1")
     halves = log.split(bundles[0])
     log.assign(bundles[1], "b1")
-    log.move(bundles[2], "Assigning", to="b9")
+    log.move(bundles[2], "Assigning", to="b9", operation="delete-1")
     log.decline(bundles[2], "b9")
     log.namespace("t/m", 1)
     for half in (*halves, bundles[1]):
@@ -197,17 +197,41 @@ def test_an_owner_that_was_heard_since_its_repair_is_lost_again(heard_after_ms: 
     log.lose(first, "b2", heard_ago_ms=100)
     repaired_ms = log.now_ms - 5
     log.now_ms += 1_000
+    stale: dict[str, Any] = {"to": "b9", "forced": True, "version": 2}
+    log.put(second, log.proposal(second, "Assigning") | stale | {"lost": {"broker": "b9", "last_heard_ms": 1}})
     log.lose(second, "b3", heard_ago_ms=log.now_ms - repaired_ms - heard_after_ms)
     kinds = log.kinds()
     assert [kind for _, kind in kinds] == ["owner-lost"] * incidents
     assert {incident.lost for incident in log.incidents.all()} == {"b1"}
 
 
-def test_a_cold_start_names_the_keys_that_it_changed_and_ends_their_declines() -> None:
-    rows = [*SERVED, asserted(3, "Assigned", to="c"), (b"!cold-start", mark("x-1", 2)), (b"!cold-start", b"junk")]
+def test_each_loss_has_the_longest_of_its_own_gaps() -> None:
+    log = Watched()
+    bundles = log.namespace("t/n", 3)
+    for bundle, broker in zip(bundles, ("b1", "b2", "b1"), strict=True):
+        log.assign(bundle, broker)
+    log.now_ms += 20_000
+    log.lose(bundles[1], "b3", heard_ago_ms=9_000)
+    log.lose(bundles[0], "b3", heard_ago_ms=5_000)
+    log.gap_of(bundles[2], 7_000)
+    log.look()
+    messages = {incident.lost: incident.message for incident in log.incidents.all()}
+    assert "9.0 s" in messages["b2"]
+    assert not any(text in messages["b1"] for text in ("9.0 s", "7.0 s"))
+    assert not any(text in messages["b2"] for text in ("5.0 s", "7.0 s"))
+
+
+@pytest.mark.parametrize("with_gaps", [True, False])
+def test_a_cold_start_begins_and_ends_gaps(with_gaps: bool) -> None:
+    rows = [*SERVED, asserted(4, "Unassigned", **{"from": "b"}), (b"!cold-start", mark("x-1", 2))]
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
-    incidents = ChannelIncidents(1_000)
-    incidents.declined[BUNDLE.decode()] = DeclinedBundle(1)
+    incidents = ChannelIncidents(1_000, with_gaps=with_gaps)
+    audit_part(0, 1, records, STRICT, incidents.observe, told(incidents))
+    assert incidents.open_gap_since_ms(BUNDLE.decode()) == (4_000 if with_gaps else None)
+
+
+def told(incidents: ChannelIncidents) -> Any:
+    """Tells them of cold starts only."""
 
     class Told:
         def taken(self, record: Any, decoded: Any) -> None: ...
@@ -215,7 +239,15 @@ def test_a_cold_start_names_the_keys_that_it_changed_and_ends_their_declines() -
 
         overruled = staticmethod(incidents.overruled)
 
-    audit_part(0, 1, records, STRICT, incidents.observe, Told())
+    return Told()
+
+
+def test_a_cold_start_names_the_keys_that_it_changed_and_ends_their_declines() -> None:
+    rows = [*SERVED, asserted(3, "Assigned", to="c"), (b"!cold-start", mark("x-1", 2)), (b"!cold-start", b"junk")]
+    records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
+    incidents = ChannelIncidents(1_000)
+    incidents.declined[BUNDLE.decode()] = DeclinedBundle(1)
+    audit_part(0, 1, records, STRICT, incidents.observe, told(incidents))
     (incident,) = incidents.all()
     assert (incident.at_ms, incident.kind.value, BUNDLE.decode() in incident.message) == (4_000, "cold-start", True)
     assert incidents.declined == {}

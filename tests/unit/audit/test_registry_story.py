@@ -85,6 +85,7 @@ def sent(at_ms: int, seq: int, sent_at_ms: int, **more: Any) -> Beat:
              (4_000, "b1-1", {"draining": True, "leaving": True})],
             [(2_000, "left"), (3_000, "left")],
         ),
+        ([(1_000, "b1-1", {"repair_paused": "2"}), (2_000, "b1-1", {"repair_paused": "3"})], [(2_000, "repair-paused")]),
         # Repair that is paused, for more brokers, and no more.
         (
             [(1_000, "b1-1", {}), (2_000, "b1-1", {"repair_paused": "2"}), (3_000, "b1-1", {"repair_paused": "3"}),
@@ -119,6 +120,7 @@ def in_modes(*modes: tuple[int, str, dict[str, Any]]) -> list[int]:
         ([(4_000, "settling", {}), (5_000, "normal", {})], [5_000]),
         ([(4_000, "starting", {}), (5_000, "normal", {})], []),
         ([(4_000, "odd", {})], [4_000]),
+        ([(4_000, "odd", {"sent_at_ms": 1_000, "safe_since_ms": 500})], [4_000]),
         ([(4_000, "odd", {}), (5_000, "safe", {})], [4_000, 5_000]),
         ([(4_000, "safe", {"sent_at_ms": 1_000, "safe_since_ms": 500})], [3_500]),
         ([(4_000, "settling", {"sent_at_ms": 1_000, "safe_since_ms": 500})], [3_500]),
@@ -167,6 +169,18 @@ def test_what_is_known_of_leaders() -> None:
     assert left.processes["b1"].leads_since_ms is None
 
 
+def test_a_claim_that_was_given_up_and_is_made_again_counts() -> None:
+    beats = [
+        *steady(2_000, "b1-1", leading=True),
+        *steady(9_000, "b2-1", since_ms=3_000),
+        (9_500, "b2-1", {"leading": True}),
+    ]
+    woken: list[Beat] = [*beats, (10_000, "b1-1", {"leading": True})]
+    assert (story_of(*woken).leader, story_of(*woken).processes["b1"].leads_since_ms) == ("b2", None)
+    again = story_of(*woken, (11_000, "b1-1", {}), (12_000, "b1-1", {"leading": True}))
+    assert (again.leader, again.processes["b1"].leads_since_ms) == ("b1", 12_000)
+
+
 def test_two_processes_that_use_one_id_now() -> None:
     story = story_of((1_000, "b1-1", {}), (2_000, "b1-2", {}), (3_000, "b1-1", {}), (3_000, "b2-1", {}))
     assert [story.doubled_at(at_ms) for at_ms in (3_000, 14_999, 15_000)] == [["b1"], ["b1"], []]
@@ -198,8 +212,10 @@ def test_a_process_says_by_its_own_clock_when_it_sent() -> None:
 
 def test_what_processes_disown_that_the_log_does_not_list() -> None:
     forged = {"records": 1, "topic": "channel", "partition": 0, "offset": 7}
+    first: list[Beat] = [(1_000, "b1-1", {"forged": forged}), (2_000, "b1-1", {"forged": forged | {"offset": 9}})]
+    assert story_of(*first).forgeries == {("b1", "b1-1"): ForgedRecords(1, "channel", 0, 7)}
     story = story_of(
-        (1_000, "b1-1", {"forged": forged}), (2_000, "b1-1", {"forged": forged | {"offset": 9}}),
+        *first,
         (3_000, "b1-1", {"forged": forged | {"records": 2, "offset": 8}}), (3_000, "b2-1", {"forged": forged | {"records": 0}}),
     )  # fmt: skip
     assert story.forgeries == {("b1", "b1-1"): ForgedRecords(2, "channel", 0, 8)}
