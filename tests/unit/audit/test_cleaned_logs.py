@@ -178,3 +178,13 @@ def test_the_newest_rejected_records_are_those_of_all_partitions(rejected: int, 
     assert len(newest) == min(NEWEST_MAX, rejected + 1)
     assert newest[-1] == (0, 0)
     assert newest[:-1] == [(1, offset) for offset in range(rejected)][-(NEWEST_MAX - 1) :]
+
+
+def test_a_release_that_is_held_at_the_join_begins_its_gap(log: Log, tmp_path: Path) -> None:
+    log.created()
+    log.bundle(2, f"a0/{RING}", "Assigning", to="b", cleaned=True)
+    log.bundle(3, "a1", "Assigned", to="b", cleaned=True)
+    log.bundle(4, "a2", "Releasing", from_="b", to="c")
+    log.heartbeat()
+    (gap,) = log.gaps(tmp_path)
+    assert (gap["cause"], gap["start_offset"], gap["from"], gap["end"]) == ("transfer", 3, "b", "open")

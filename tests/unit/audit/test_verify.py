@@ -30,6 +30,7 @@ from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.support.replica_server import copy_of
+from tests.support.report_logs import LogMaker
 from tests.twin import loggen
 from tests.twin.wire import Line
 from tests.unit.audit.test_story import BUNDLE, Log
@@ -337,3 +338,31 @@ def test_a_dump_that_equals_the_log_says_that_the_difference_is_gone(tmp_path: P
     partition = VerifiedPartition(0, 1, VerifyStatus.DIFFERENT, "x")
     explain(export, partition, dump_of({0: view}), compaction_lag_ms=LAG_MS)
     assert (partition.first, partition.differing, bool(partition.why)) == (None, 0, True)
+
+
+@pytest.mark.parametrize("vouched", [True, False])
+def test_places_of_a_cleaned_log_are_read_as_far_as_a_heartbeat_vouches_for_them(vouched: bool, tmp_path: Path) -> None:
+    log = LogMaker()
+    bundle = log.namespace("t/n", 1)[0]
+    log.assign(bundle, "b1")
+    log.now_ms += 2 * LAG_MS
+    if vouched:
+        log.beat("b1")
+    log.assign(log.namespace("t/m", 1)[0], "b1")
+    last = len(log.records) - 1
+    words = []
+    for applied in (0, last, last + 1):
+        view = View(0, 1)
+        for record in log.records[: applied + 1]:
+            view.read(record.offset, record.key, record.value)
+        view.applied = applied
+        words.append(dump_of({0: view}).word)
+    path = tmp_path / "log.jsonl"
+    left = [record for record in log.records if record.offset != 1]
+    write_export(path, ExportHeader("t", {0: last + 1}, log.now_ms), left, now_ms=lambda: log.now_ms)
+    found = [part.status for (part,) in check_words(read_export(path), words, compaction_lag_ms=LAG_MS)]
+    assert found == [
+        VerifyStatus.EQUAL,
+        VerifyStatus.EQUAL if vouched else VerifyStatus.INCOMPLETE,
+        VerifyStatus.BEYOND,
+    ]
