@@ -255,9 +255,9 @@ class Parting:
 
     def _derived(self, name: str, parent: KeyState, offset: int) -> None:
         """Apply a change of the ring: keys that were derived or removed."""
-        if name == parent.name:
-            return
         state, parts = None, parse_key(name.encode())
+        if parts is not None and parts.is_namespace:
+            return  # only bundles are derived
         if parent.ring is not None and parts is not None:
             live = parent.ring.live.get(parts.lower)
             near = (live,) if live is not None else ()

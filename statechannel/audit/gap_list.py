@@ -100,8 +100,8 @@ class GapSum:
 
     def _worst(self, length_ms: int, bundle: str, offset: int) -> None:
         """Update the longest; of equal ones the first by bundle and offset, independent of their order."""
-        held = (-self.worst_ms, self.worst_bundle or "", self.worst_offset or 0)
-        if self.worst_bundle is None or (-length_ms, bundle, offset) < held:
+        worse = (-length_ms, bundle, offset)
+        if self.worst_bundle is None or worse < (-self.worst_ms, self.worst_bundle, self.worst_offset or 0):
             self.worst_ms, self.worst_bundle, self.worst_offset = length_ms, bundle, offset
 
 

@@ -458,7 +458,7 @@ class Gaps:
             unassigned_ms=held.gap.unassigned_ms + waited_ms,
             on_request_ms=held.gap.on_request_ms + (waited_ms if held.on_request else 0),
         )
-        held.unassigned_since_ms, held.on_request = None, False
+        held.unassigned_since_ms = None
 
     def _close(self, bundle: str, record: RecordRead, end: GapEnd, owner: str | None) -> None:
         held = self._open.pop(bundle, None)

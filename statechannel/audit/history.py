@@ -13,6 +13,7 @@ from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
 from statechannel.audit.spool import Spool
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_typed_topic, topic_hash
 from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
@@ -101,7 +102,7 @@ class History:
                 continue
             parts = parse_key(record.key)
             if parts is not None and parts.namespace == wanted.namespace:
-                if not child or parts == wanted or child in (record.value or b""):
+                if parts == wanted or child in (record.value or b""):  # an empty name is in every value
                     return True
         return False
 
@@ -113,7 +114,7 @@ class History:
         """Continue the history from a joining reader's view."""
         if not sure:
             return
-        self._changes.begin(view, self.namespace)
+        self._changes.begin(view)
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """Continue from the states that a cold start has put in place of accepted ones."""
@@ -308,12 +309,12 @@ class ChangeHistory:
     def __init__(self, concerns: Callable[[KeyParts], bool]) -> None:
         self._concerns = concerns
         self._known: dict[str, KnownState] = {}
-        self._began: dict[str, dict[str, Any]] = {}
+        self._began: dict[str | None, dict[str, Any]] = {}
 
-    def begin(self, view: View, namespace: str | None) -> None:
-        """Start from a joining reader's view; None: all namespaces."""
+    def begin(self, view: View) -> None:
+        """Start from a joining reader's view."""
         for key in view.existing():
-            if namespace in (None, key.namespace) and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
+            if self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
@@ -342,7 +343,7 @@ class ChangeHistory:
                 "flow": decoded.text("flow"),
                 "decision": decoded.text("decision"),
                 "lost": None if lost is None else lost._asdict(),
-                "began": self._origin(record, decoded, start),
+                "began": self._began.get(_place_of(decoded, start)),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
             fields |= self._accepted(record, decoded, key, sign, start)
@@ -357,9 +358,6 @@ class ChangeHistory:
         start: ForgedStart | None,
     ) -> dict[str, Any]:
         before, after = self._known.get(key.name), known_state_of(key)
-        if key.is_namespace:
-            # A new ring, or none: what its bundles were is over.
-            self._known = {name: known for name, known in self._known.items() if not name.startswith(f"{key.name}/")}
         self._note(key.name, after)
         fields: dict[str, Any] = {
             "before": None if before is None else before._asdict(),
@@ -370,15 +368,14 @@ class ChangeHistory:
             fields["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
         operation = _place_of(decoded, start)
         if operation is not None and operation not in self._began:
-            if len(self._began) >= _OPERATIONS_MAX:
-                del self._began[next(iter(self._began))]
-            self._began[operation] = {
+            began = {
                 "offset": record.offset,
                 "by": decoded.broker,
                 "action": decoded.text("action"),
                 "reason": decoded.text("reason"),
                 "forged": None if sign is None else sign.code,
             }
+            remember(self._began, operation, began, _OPERATIONS_MAX)
         return fields
 
     def _children(self, key: KeyState) -> list[dict[str, Any]]:
@@ -400,11 +397,6 @@ class ChangeHistory:
             self._known.pop(name, None)
         else:
             self._known[name] = known
-
-    def _origin(self, record: RecordRead, decoded: Record, start: ForgedStart | None) -> dict[str, Any] | None:
-        operation = _place_of(decoded, start)
-        began = None if operation is None else self._began.get(operation)
-        return None if began is None or began["offset"] == record.offset else began
 
 
 def _place_of(decoded: Record, start: ForgedStart | None) -> str | None:

@@ -178,7 +178,6 @@ class ChannelIncidents:
         if broker is None or change.forced or change.text("action") != Action.DECLINE:
             return
         count = self._declines.get(broker) or DeclineCount(broker)
-        self._declines.pop(broker, None)
         remember(self._declines, broker, count, KEPT_MAX)
         count.times += 1
         count.bundle, count.newest_ms = key.name, record.timestamp_ms

@@ -73,7 +73,6 @@ class Moves:
 
     def _split(self, key: KeyState) -> None:
         owner = self._last.pop(key, key.from_)
-        self._cause.pop(key, None)
         if key.ring is None or key.bounds is None:
             return
         for lower in key.bounds[:-1]:
@@ -90,7 +89,7 @@ class Moves:
         last = self._last[key] if known else change.from_
         if cause is None:
             cause = MoveCause.TRANSFER if change.from_ is not None else MoveCause.BEFORE_LOG
-            if known and last is None:
+            if known:  # who lets go of a bundle, or repairs it, is a cause
                 cause = MoveCause.ASSIGNMENT
         if last != key.owner:
             self.counts[record.timestamp_ms - record.timestamp_ms % HOUR_MS, cause] += 1

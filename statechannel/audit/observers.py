@@ -128,7 +128,6 @@ class Listeners:
 
 
 class _Since(NamedTuple):
-    generation: int
     offset: int
     timestamp_ms: int
 
@@ -145,15 +144,13 @@ class Owners:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         key = judgement.key
-        if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace or record.key is None:
+        if judgement.verdict is not Verdict.ACCEPTED or key is None or record.key is None:
             return
         if key.state is State.ASSIGNED:
-            self._since[record.key] = _Since(key.version, record.offset, record.timestamp_ms)
+            self._since[record.key] = _Since(record.offset, record.timestamp_ms)
         elif key.state is State.DELETED:
-            self._since.pop(record.key, None)
             for child in key.children or ():
-                name = f"{key.namespace}/{child}".encode()
-                self._since[name] = _Since(key.version + 1, record.offset, record.timestamp_ms)
+                self._since[f"{key.namespace}/{child}".encode()] = _Since(record.offset, record.timestamp_ms)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
         if record.key is not None:
@@ -164,7 +161,7 @@ class Owners:
         times = dict(self._held.values())
         for key in view.existing():
             if key.state is State.ASSIGNED and key.writer is not None and key.offset in times:
-                self._since[key.key] = _Since(key.version, key.offset, times[key.offset])
+                self._since[key.key] = _Since(key.offset, times[key.offset])
         self._held.clear()
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:  # noqa: ARG002 - the same for all observers
@@ -175,17 +172,15 @@ class Owners:
     def owned_in(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
         """Every served bundle of the part, for the JSON output; the start is null if the log does not show it."""
         for key in part.view.live():
-            generation = key.generation
-            if generation is None:
+            if key.generation is None:
                 continue
             since = self._since.get(key.key)
-            known = since is not None and since.generation == generation
             yield {
                 "bundle": key.name,
                 "partition": part.view.partition,
                 "owner": key.owner,
-                "generation": generation,
+                "generation": key.generation,
                 "state": None if key.state is None else key.state.value,
-                "since_offset": since.offset if known and since is not None else None,
-                "since_ms": since.timestamp_ms if known and since is not None else None,
+                "since_offset": None if since is None else since.offset,
+                "since_ms": None if since is None else since.timestamp_ms,
             }

@@ -161,26 +161,30 @@ def first_heard_ms(
 
 def overlap_rows(
     successions: Iterable[Succession], again: WrittenAgain, writers: WritersHeard | None = None
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """The overlaps in the order of their starts, for the JSON output."""
-    for row in sorted(successions, key=lambda row: (row.since_ms or 0, row.partition, row.offset)):
+    rows: list[dict[str, Any]] = []
+    for row in successions:
         heard = first_heard_ms(writers, row.process, row.taken_ms, again.after(row.process, row.taken_ms))
         if row.since_ms is None or heard is None or heard[0] <= row.since_ms:
             continue
-        yield {
-            "bundle": row.bundle,
-            "partition": row.partition,
-            "offset": row.offset,
-            "from": row.broker,
-            "incarnation": row.incarnation,
-            "to": row.successor,
-            "generation": row.generation,
-            "lost_ms": row.lost_ms,
-            "since_ms": row.since_ms,
-            "until_ms": heard[0],
-            "length_ms": heard[0] - row.since_ms,
-            "heard_in": heard[1].value,
-        }
+        rows.append(
+            {
+                "bundle": row.bundle,
+                "partition": row.partition,
+                "offset": row.offset,
+                "from": row.broker,
+                "incarnation": row.incarnation,
+                "to": row.successor,
+                "generation": row.generation,
+                "lost_ms": row.lost_ms,
+                "since_ms": row.since_ms,
+                "until_ms": heard[0],
+                "length_ms": heard[0] - row.since_ms,
+                "heard_in": heard[1].value,
+            }
+        )
+    return sorted(rows, key=lambda row: (row["since_ms"], row["partition"], row["offset"]))
 
 
 def overlap_sums(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def splits_of(view: View) -> dict[bytes, KeyState]:
     """The split parent of each bundle, by the key of the child; without those of a namespace's own ring."""
     splits = {}
     for parent in view.existing():
-        if parent.lower < 0 or parent.state is not State.DELETED or parent.bounds is None:
+        if parent.state is not State.DELETED or parent.bounds is None:
             continue
         for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
             splits[bundle_key(parent.namespace, lower, upper).encode()] = parent

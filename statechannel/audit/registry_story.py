@@ -157,7 +157,7 @@ class RegistryStory:
         process = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
         remember(self.processes, broker, process, 10 * KEPT_MAX)
         # What was running when the topic's memory began has not just started.
-        if isinstance(info.get("seq"), int) and info["seq"] <= 1:
+        if info["seq"] <= 1:
             again = "" if known is None else " again, as a new process"
             self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
         if info.get("leading") is True:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.record import Kind
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement
 
@@ -74,8 +73,7 @@ class Rejections:
             return
         if not self._window.has(record.offset, record.timestamp_ms):
             return
-        stands = key is not None and key.state is not None
-        winner = key.writer.broker if stands and key is not None and key.writer is not None else None
+        winner = None if key is None or key.writer is None else key.writer.broker
         group = RejectionGroup(judgement.verdict.value, None if decoded is None else decoded.broker, winner)
         self.add(group, RejectionTally(1, record.timestamp_ms, record.timestamp_ms))
         self.newest.append(_row(record, judgement, group))
@@ -206,9 +204,9 @@ class LostRaces:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         decoded, key = judgement.record, judgement.key
-        if judgement.verdict not in REJECTIONS or decoded is None or key is None or decoded.kind is not Kind.PROPOSAL:
+        if judgement.verdict not in REJECTIONS or decoded is None or key is None:
             return
-        winner = None if key.writer is None or key.state is None else key.writer.broker
+        winner = None if key.writer is None else key.writer.broker
         self.counts[judgement.verdict, decoded.broker, winner] += 1
         self.newest.append(
             LostRace(
@@ -221,7 +219,7 @@ class LostRaces:
                 decoded.version,
                 decoded.broker,
                 winner,
-                key.accepted_id if key.state is not None else None,
+                key.accepted_id,
                 key.version,
             )
         )

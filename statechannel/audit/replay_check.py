@@ -173,7 +173,7 @@ def compare_replay(
     def note(line: RecordedVerdict, now: Judgement | None, record: RecordRead | None) -> None:
         nonlocal compared, differing, first
         judged = None if now is None else now.verdict.value
-        if line.verdict is None and (now is None or not strict):
+        if line.verdict is None and (now is None or recorded is None):
             return
         compared += 1
         if line.verdict == judged:
@@ -185,7 +185,6 @@ def compare_replay(
             first = VerdictDifference(line.partition, line.offset, key, line.verdict, judged, why)
 
     with _recorded(export, verdicts) as source:
-        strict = verdicts is not None or recorded is not None
         lines = _Lines(source)
 
         def observe(record: RecordRead, judgement: Judgement) -> None:

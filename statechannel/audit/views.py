@@ -60,20 +60,21 @@ class LogViews:
         Raises:
             NotInLogError: The name is neither, or it does not exist.
         """
-        parts = parse_key(name.encode())
-        bundle = parts is not None and not parts.is_namespace
-        topic = split_topic(name)
-        if not bundle and topic is None:
+        parts, topic = parse_key(name.encode()), split_topic(name)
+        if parts is not None and not parts.is_namespace:
+            owner, place = parts.namespace, None
+        elif topic is not None:
+            owner, place = topic[0], topic_hash(topic[1])
+        else:
             raise NotInLogError(
                 f"`{name}` is not the name of a topic or bundle",
                 hint="Use tenant/namespace/topic or tenant/namespace/0x..._0x...",
             )
-        owner = parts.namespace if bundle and parts is not None else topic[0] if topic is not None else ""
         namespace = self.key(owner)
         if namespace is None or namespace.ring is None:
             raise NotInLogError(f"namespace {owner} does not exist", hint=NAMESPACES)
-        if not bundle and topic is not None:
-            return namespace.ring.at(topic_hash(topic[1]))
+        if place is not None:
+            return namespace.ring.at(place)
         key = self.key(name)
         if key is None:
             raise NotInLogError(

@@ -125,6 +125,25 @@ def test_a_transfer_that_is_open_at_the_join_names_who_let_go(log: Log, tmp_path
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("version", "told"), [(6, ("unload", 4, "b")), (7, ("before-log", 4, "b"))])
+def test_an_unload_of_a_child_that_its_split_gave_an_owner_is_told(
+    log: Log, version: int, told: tuple[str, int, str], tmp_path: Path
+) -> None:
+    """Its first record builds on the split; a later version leaves room for records that the cleaner took."""
+    halves = ["0x00000000_0x80000000", "0x80000000_0xffffffff"]
+    log.created()
+    log.bundle(2, f"a0/{RING}", "Assigned", to="b", cleaned=True)
+    log.bundle(3, "a1", "Splitting", from_="b", cleaned=True)
+    log.bundle(4, "a2", "Deleted", from_="b", children=halves)
+    base = f"a3/{halves[0]}" if version == 6 else "x"
+    for number, state in enumerate(("Releasing", "Unassigned")):
+        fields = {"from": "b", "to": None, "action": "unload", "flow": "unload"}
+        log.record(f"t/n/{halves[0]}", version=version + number, base="a4" if number else base, state=state, **fields)
+    log.heartbeat()
+    (gap,) = log.gaps(tmp_path)
+    assert (gap["cause"], gap["start_offset"], gap["from"]) == told
+
+
 def test_what_the_log_no_longer_tells_is_marked_and_counted_apart(log: Log, tmp_path: Path) -> None:
     """Declined twice, or served and unloaded and declined: both end like this."""
     log.created()
@@ -159,3 +178,13 @@ def test_the_newest_rejected_records_are_those_of_all_partitions(rejected: int, 
     assert len(newest) == min(NEWEST_MAX, rejected + 1)
     assert newest[-1] == (0, 0)
     assert newest[:-1] == [(1, offset) for offset in range(rejected)][-(NEWEST_MAX - 1) :]
+
+
+def test_a_release_that_is_held_at_the_join_begins_its_gap(log: Log, tmp_path: Path) -> None:
+    log.created()
+    log.bundle(2, f"a0/{RING}", "Assigning", to="b", cleaned=True)
+    log.bundle(3, "a1", "Assigned", to="b", cleaned=True)
+    log.bundle(4, "a2", "Releasing", from_="b", to="c")
+    log.heartbeat()
+    (gap,) = log.gaps(tmp_path)
+    assert (gap["cause"], gap["start_offset"], gap["from"], gap["end"]) == ("transfer", 3, "b", "open")

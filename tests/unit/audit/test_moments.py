@@ -3,7 +3,7 @@
 import pytest
 
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window
+from statechannel.audit.moments import AsOf, LogWindow, iso_ms, parse_as_of, parse_window, was_yesterday
 from statechannel.protocol.log import RecordRead, Topic
 
 
@@ -26,7 +26,7 @@ def test_known_forms(text: str, moment: AsOf) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "3x", "1.5", "yesterday", "ms", "12 ms", "2026-13-01", "0001-01-01T00:00:00+23:00x"]
+    "text", ["", "-1", "3x", "11:55", "1.5", "yesterday", "ms", "12 ms", "2026-13-01", "0001-01-01T00:00:00+23:00x"]
 )
 def test_everything_else_is_refused(text: str) -> None:
     with pytest.raises(AuditQuestionError, match="neither an offset nor a time"):
@@ -134,3 +134,90 @@ def test_other_times_of_day_are_refused_or_offsets(text: str) -> None:
         return
     with pytest.raises(AuditQuestionError, match="neither an offset nor a time, nor an age"):
         parse_as_of(text, now_ms=NOON_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("99999999999", AsOf(offset=99_999_999_999)),
+        ("176722560000", None),
+        ("17672256000000", None),
+        ("176722560000000", AsOf(offset=176_722_560_000_000)),
+        ("012345678901", AsOf(offset=12_345_678_901)),
+    ],
+)
+def test_milliseconds_without_their_suffix_are_no_offset(text: str, moment: AsOf | None) -> None:
+    if moment is None:
+        with pytest.raises(AuditQuestionError) as refused:
+            parse_as_of(text)
+        assert f"{text}ms" in refused.value.hint
+    else:
+        assert parse_as_of(text) == moment
+
+
+def test_the_oldest_age_is_1970() -> None:
+    assert parse_as_of("10s", now_ms=10_000) == AsOf(time_ms=0)
+    with pytest.raises(AuditQuestionError):
+        parse_as_of("10001ms1s", now_ms=10_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "now_ms", "yesterday"),
+    [
+        ("11:55", NOON_MS, False),
+        ("12:30", NOON_MS, True),
+        ("12:00", NOON_MS, False),
+        ("10m", NOON_MS, False),
+        ("1d", NOON_MS, False),
+        ("7", NOON_MS, False),
+        ("0:00", NOON_MS - 43_200_000, False),
+        ("0:01", NOON_MS - 43_200_000, True),
+    ],
+)
+def test_whether_a_time_of_day_means_yesterday(text: str, now_ms: int, yesterday: bool) -> None:
+    assert was_yesterday(text, parse_as_of(text, now_ms=now_ms), now_ms) is yesterday
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("1970-01-01", 0),
+        ("1970-01-01T00:00:00.001+00:00", 1),
+        ("1969-12-31T23:00:00-01:00", 0),
+        ("x", None),
+    ],
+)
+def test_times_of_iso_8601(text: str, at_ms: int | None) -> None:
+    assert iso_ms(text) == at_ms
+
+
+@pytest.mark.parametrize(
+    ("as_of", "cut"),
+    [
+        (AsOf(), (3, 9)),
+        (AsOf(offset=7), (2, 7)),
+        (AsOf(offset=8), (2, 7)),
+        (AsOf(offset=4), (0, -1)),
+        (AsOf(time_ms=1_000), (1, 5)),
+    ],
+)
+def test_the_part_of_a_partition_before_a_moment(as_of: AsOf, cut: tuple[int, int]) -> None:
+    records = [
+        RecordRead(Topic.CHANNEL, 0, offset, 1_000 * number, None, None) for number, offset in enumerate((5, 7, 9), 1)
+    ]
+    assert as_of.cut(records) == cut
+    assert as_of.cut([]) == (0, -1)
+
+
+def test_a_moment_without_a_bound_leaves_its_side_open() -> None:
+    window = LogWindow(AsOf(), AsOf())
+    assert window.has(0, 0)
+    assert window.meets((5, 5), (None, None))
+
+
+@pytest.mark.parametrize(
+    ("since", "until"), [("5", "5"), ("5000ms", "5000ms"), ("4", "5"), ("5", "4000ms"), (None, "2999-01-01")]
+)
+def test_windows_that_can_be(since: str | None, until: str | None) -> None:
+    window = parse_window(since, until, now_ms=NOW_MS)
+    assert (window.since is None, window.until is None) == (since is None, until is None)

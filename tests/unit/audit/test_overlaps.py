@@ -6,19 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.local import audit_export, owner_then
 from statechannel.audit.moments import AsOf
-from statechannel.audit.overlaps import Successions, WrittenAgain, overlap_rows, overlap_sums
+from statechannel.audit.overlaps import Succession, Successions, WrittenAgain, overlap_rows, overlap_sums
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.writers import WritersHeard
 from statechannel.cli.main import app
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.view import View
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
 from tests.support.report_logs import LogMaker
 
 HEARD_AGO_MS = 6_000
@@ -173,3 +175,107 @@ def test_the_command_lists_them_with_their_sum_and_says_how_sure_it_is(tmp_path:
     assert "longest that is possible" in table.stderr
     none = CliRunner().invoke(app, ["audit", "overlaps", "t/other", "--file", path])
     assert none.exit_code == 5
+
+
+def told(*rows: Succession, again: dict[str, list[int]], registry: dict[str, list[int]] | None = None) -> list[Any]:
+    """The overlaps of these successions; `again` and `registry` have the times at which a lost broker was heard."""
+    written = WrittenAgain((row.process, row.taken_ms) for row in rows)
+    beat = {"format": 1, "kind": "heartbeat", "id": "h", "covers": -1, "clean_to": -1}
+    for broker, times_ms in again.items():
+        value = json.dumps(beat | {"by": {"broker": broker, "incarnation": f"{broker}-1"}}).encode()
+        for number, at_ms in enumerate(times_ms):
+            record = RecordRead(Topic.CHANNEL, 0, number, at_ms, b"!heartbeat", value)
+            written.observe(record, Judgement(Verdict.CONTROL))
+    writers = None if registry is None else WritersHeard()
+    for broker, times_ms in (registry or {}).items():
+        for number, at_ms in enumerate(times_ms):
+            info = {"broker": broker, "incarnation": f"{broker}-1"}
+            writers.observe(RecordRead(Topic.REGISTRY, 0, number, at_ms, b"", b""), info)  # type: ignore[union-attr]
+    names = ("partition", "offset", "since_ms", "until_ms", "length_ms", "heard_in")
+    return [tuple(row[name] for name in names) for row in overlap_rows(rows, written, writers)]
+
+
+def passed(
+    broker: str, taken_ms: int, since_ms: int | None = None, *, partition: int = 0, offset: int = 0
+) -> Succession:
+    return Succession("t/n/x", partition, offset, broker, f"{broker}-1", taken_ms - 10, taken_ms, "b9", since_ms, 7)
+
+
+@pytest.mark.parametrize(
+    ("row", "again", "registry", "expected"),
+    [
+        (passed("b1", 100, 200), [], None, []),
+        (passed("b1", 100, 200), [200], None, []),
+        (passed("b1", 100, 200), [201], None, [(0, 0, 200, 201, 1, "log")]),
+        (passed("b1", 100, 200), [50, 100], None, []),
+        (passed("b1", 100, 50), [50, 101], None, [(0, 0, 50, 101, 51, "log")]),
+        (passed("b1", 100, 200), [900, 300, 400], None, [(0, 0, 200, 300, 100, "log")]),
+        (passed("b1", 100), [300], None, []),
+        (passed("b1", 100, 200), [300], [300], [(0, 0, 200, 300, 100, "log")]),
+        (passed("b1", 100, 200), [300], [299], [(0, 0, 200, 299, 99, "registry")]),
+        (passed("b1", 100, 200), [300], [100], [(0, 0, 200, 300, 100, "log")]),
+        (passed("b1", 100, 200), [], [250], [(0, 0, 200, 250, 50, "registry")]),
+        (passed("b1", 100, 200), [150, 300], [250], []),
+    ],
+)
+def test_an_overlap_lasts_from_the_successor_to_the_first_word_after_the_loss(
+    row: Succession, again: list[int], registry: list[int] | None, expected: list[Any]
+) -> None:
+    beats = None if registry is None else {"b1": registry}
+    assert told(row, again={"b1": again}, registry=beats) == expected
+
+
+def test_each_loss_of_a_process_has_its_own_bound_and_overlaps_are_in_the_order_of_their_starts() -> None:
+    rows = (
+        passed("b1", 500, 520, partition=0, offset=9),
+        passed("b1", 100, 120, partition=1, offset=4),
+        passed("b1", 100, 120, partition=1, offset=3),
+        passed("b2", 100, 120, partition=0, offset=8),
+        passed("b1", 500),
+        passed("b1", 300, 310, partition=0, offset=2),
+    )
+    assert told(*rows, again={"b1": [700, 200, 600], "b2": [150], "b3": [130]}) == [
+        (0, 8, 120, 150, 30, "log"),
+        (1, 3, 120, 200, 80, "log"),
+        (1, 4, 120, 200, 80, "log"),
+        (0, 2, 310, 600, 290, "log"),
+        (0, 9, 520, 600, 80, "log"),
+    ]
+
+
+def test_the_sums_of_overlaps() -> None:
+    rows = [
+        {"bundle": bundle, "since_ms": since_ms, "until_ms": until_ms, "length_ms": until_ms - since_ms}
+        for bundle, since_ms, until_ms in (("x", 10, 30), ("y", 5, 12), ("x", 40, 41))
+    ]
+    assert list(overlap_sums(rows).values()) == [3, 2, 5, 41, 20, 28]
+    assert list(overlap_sums([]).values()) == [0, 0, None, None, 0, 0]
+
+
+def test_what_is_a_succession() -> None:
+    """Accepted, of a bundle, with the lost process; who takes its own bundle back has no successor."""
+    log, successions = LogMaker(), Successions()
+    bundle, other = log.namespace("t/n", 2)
+    for name in (bundle, other):
+        log.assign(name, "b1")
+    lost = {"broker": "b1", "incarnation": "b1-1", "last_heard_ms": 7}
+    repair: dict[str, Any] = {"to": "b2", "forced": True, "lost": lost}
+    log.put(bundle, log.proposal(bundle, "Assigning", "b3", **repair) | {"version": 1})  # stale
+    log.move(bundle, "Assigning", "b3", **repair | {"lost": lost | {"incarnation": None}})
+    log.move(bundle, "Assigned", "b2", to="b2")
+    log.move(other, "Assigning", "b3", **repair)
+    first = len(log.records) - 1
+    log.move(other, "Assigning", "b3", **repair | {"to": "b1"})
+    log.move(other, "Assigned", "b1", to="b1")
+    log.move(other, "Assigned", "b2", to="b1")
+    log.move(bundle, "Assigning", "b3", **repair | {"lost": lost | {"broker": "b2", "incarnation": "b2-1"}})
+    log.move(bundle, "Assigned", "b3", to="b2")
+    view = View(0, 1)
+    log.move("t/m", "Active", children=["0x00000000_0xffffffff"], lost=lost)
+    for record in log.records:
+        successions.observe(record, view.read(record.offset, record.key, record.value))
+    assert [(row.bundle, row.offset, row.process, row.successor) for row in successions.rows] == [
+        (other, first, ("b1", "b1-1"), None),
+        (other, first + 1, ("b1", "b1-1"), None),
+        (bundle, first + 4, ("b2", "b2-1"), "b2"),
+    ]

@@ -9,8 +9,13 @@ from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, che
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moves import HOUR_MS, Moves, move_fields
 from statechannel.audit.observers import Owners
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from statechannel.replay.auditor import audit_part
 from statechannel.replay.survey import STRICT, ReadFacts
+from tests.support.lone_engine import mark
+from tests.support.report_logs import LogMaker
+from tests.unit.audit.test_observers import SERVED, asserted, move
 from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 
 
@@ -130,6 +135,64 @@ def test_what_went_before_the_first_judged_record_is_unknown(log: Log) -> None:
     assert moves(log, ReadFacts(lenient_to=1)) == [(0, "before-log", 1)]
     transferred(log, "b1", "b2")
     assert moves(log, ReadFacts(lenient_to=4)) == [(0, "transfer", 1)]
+
+
+def made(log: LogMaker) -> list[tuple[str, int]]:
+    moves, view = Moves(), View(0, 1)
+    for record in log.records:
+        moves.observe(record, view.read(record.offset, record.key, record.value))
+    return [(field["cause"], field["count"]) for field in move_fields(moves.counts.items())]
+
+
+def test_the_children_of_a_split_move_from_its_owner() -> None:
+    log = LogMaker()
+    bundle = log.namespace("t/n", 1)[0]
+    log.assign(bundle, "b1")
+    lower, upper = log.split(bundle)
+    for half in (lower, upper):
+        log.move(half, "Assigning", "b3", to="b1", forced=True)
+        log.move(half, "Assigned", to="b1")
+    log.transfer(lower, "b2")
+    log.lose(upper, "b3", heard_ago_ms=5)
+    assert made(log) == [("assignment", 1), ("owner-lost", 1), ("transfer", 1)]
+    log.lose(upper, "b3", heard_ago_ms=5)
+    log.move(lower, "Assigned", "b2", to="b2")
+    assert made(log) == [("assignment", 1), ("owner-lost", 1), ("transfer", 1)]
+
+
+def test_what_is_rejected_or_of_another_namespace_changes_no_owner() -> None:
+    log = LogMaker()
+    bundle, other = log.namespace("t/n", 2)
+    log.assign(bundle, "b1")
+    log.assign(other, "b1")
+    log.unload(other)
+    log.put(bundle, log.proposal(bundle, "Releasing", "b3", **{"from": "b3"}) | {"version": 2})
+    log.lose(bundle, "b3", heard_ago_ms=5)
+    log.namespace("t/m", 1)
+    log.assign(other, "b1")
+    log.unload(other)
+    log.assign(other, "b2")
+    assert made(log) == [("assignment", 2), ("owner-lost", 1), ("unload", 1)]
+
+
+@pytest.mark.parametrize(("to", "expected"), [("b1", []), ("b2", [(0, "owner-lost", 1)])])
+def test_a_repair_that_a_joining_reader_sees_first_says_who_was_the_owner(
+    log: Log, to: str, expected: list[tuple[int, str, int]]
+) -> None:
+    log.assigned()
+    lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 7}
+    log.write(BUNDLE, "Assigning", to=to, forced=True, by="b3", lost=lost)
+    log.write(BUNDLE, "Assigned", to=to, by=to)
+    assert moves(log, ReadFacts(lenient_to=2)) == expected
+
+
+def test_how_a_bundle_came_to_be_unassigned_by_a_cold_start_is_unknown() -> None:
+    rows = [*SERVED, asserted(4, "Unassigned", **{"from": "b"}), (b"!cold-start", mark("x-1", 2))]
+    rows += [move(5, 5, "other", "Assigning", to="c"), move(6, 6, "p5", "Assigned", to="c")]
+    records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
+    moved = Moves()
+    audit_part(0, 1, records, STRICT, moved.observe)
+    assert [field["cause"] for field in move_fields(moved.counts.items())] == ["assignment", "before-log"]
 
 
 def test_an_engine_that_is_not_there_is_told() -> None:

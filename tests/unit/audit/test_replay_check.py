@@ -23,6 +23,7 @@ from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.testing import ChannelKit
+from tests.support.report_logs import LogMaker
 
 GOLDEN = Path("tests/golden/channel-record")
 LOGS = sorted(path.name for path in GOLDEN.glob("*.jsonl") if ".verdicts." not in path.name)
@@ -214,3 +215,105 @@ def test_an_unreadable_verdict_file_is_said(log: Path, tmp_path: Path) -> None:
         assert words in said
     code, _, said = run(str(log), "--verdicts", str(tmp_path / "none"))
     assert "cannot be read" in said
+
+
+NEW_RING = {"version": 1, "base": None, "state": "Active", "children": ["0x00000000_0xffffffff"], "covers": -1}
+BY = {"format": 1, "kind": "proposal", "by": {"broker": "b", "incarnation": "b-1"}, "from": None, "to": None}
+NEWER = [
+    ("t/n", BY | NEW_RING | {"id": "r0"}),
+    ("t/n", BY | NEW_RING | {"id": "r1"}),
+    ("t/m", BY | NEW_RING | {"id": "r2"}),
+    ("t/n", {"format": 2}),
+    ("t/k", BY | NEW_RING | {"id": "r4"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "verdicts", "compared", "differing", "first"),
+    [
+        (True, {}, 4, 0, None),
+        (True, {0: None}, 4, 1, (0, "t/n", None, "accepted")),
+        (True, {1: "accepted"}, 4, 1, (1, "t/n", "accepted", "stale-version")),
+        (True, {4: "accepted"}, 5, 1, (4, "", "accepted", None)),
+        (True, {2: "purged", 4: "accepted"}, 5, 2, (2, "t/m", "purged", "accepted")),
+        (False, {0: None, 1: None, 2: None, 3: None}, 0, 0, None),
+        (False, {0: None, 2: None}, 2, 0, None),
+        (False, {0: "purged", 2: None, 3: None}, 2, 1, (0, "t/n", "purged", "accepted")),
+        (False, {0: None, 4: "accepted"}, 4, 1, (4, "", "accepted", None)),
+    ],
+)
+def test_what_counts_as_recorded(
+    recorded: bool,
+    verdicts: dict[int, str | None],
+    compared: int,
+    differing: int,
+    first: tuple[Any, ...] | None,
+    tmp_path: Path,
+) -> None:
+    """A line without a verdict was not judged, if the header says that verdicts were recorded; what follows a stop is not."""
+    log = LogMaker()
+    for key, value in NEWER:
+        log.put(key, value)
+    path = log.export(tmp_path / "log.jsonl")
+    record_verdicts(path, progress)
+    header, *lines = lines_of(path)
+    if not recorded:
+        del header["replay"]
+    for offset, verdict in verdicts.items():
+        lines[offset].pop("verdict", None)
+        lines[offset] |= {} if verdict is None else {"verdict": verdict}
+    rewrite(path, [header, *lines])
+    result = check(path)
+    assert (result.records, result.compared, result.differing) == (5, compared, differing)
+    found = result.first
+    assert (found and (found.offset, found.key, found.recorded, found.now)) == first
+    assert result.same is (first is None)
+    assert (bool(result.software), result.recorded_digest is None) == (recorded, not recorded)
+    assert result.fast_digest == result.digest
+
+
+def test_a_given_digest_takes_the_place_of_the_recorded_one(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.namespace("t/n", 2)
+    path = log.export(tmp_path / "log.jsonl")
+    recorded = record_verdicts(path, progress)
+    other = check(path, digest="0" * 64)
+    assert (other.same, other.differing, other.recorded_digest) == (False, 0, "0" * 64)
+    assert check(path, digest=recorded.digest).same
+    same = tmp_path / "verdicts.jsonl"
+    rewrite(same, [{"partition": 0, "offset": 0, "verdict": "accepted"}])
+    with_file = check(path, verdicts=same)
+    assert (with_file.same, with_file.software, with_file.recorded_digest) == (True, "", recorded.digest)
+
+
+@pytest.mark.parametrize(
+    ("lines", "number"),
+    [
+        ([{"partition": 0, "offset": 0, "verdict": "accepted"}], 2),
+        ([{"partition": "0", "offset": 0, "verdict": "accepted"}] * 2, 1),
+        ([{"partition": 0, "offset": 0.0, "verdict": "accepted"}] * 2, 1),
+        ([{"partition": 0, "offset": 0, "verdict": None}] * 2, 1),
+        ([{"partition": 0, "offset": at, "verdict": "accepted"} for at in range(3)], 3),
+        ([{"partition": at, "offset": 0, "verdict": "accepted"} for at in range(2)], 2),
+    ],
+)
+def test_a_verdict_file_has_a_line_for_each_record(lines: list[dict[str, Any]], number: int, tmp_path: Path) -> None:
+    log = LogMaker()
+    log.namespace("t/n", 1)
+    log.namespace("t/m", 1)
+    verdicts = tmp_path / "verdicts.jsonl"
+    rewrite(verdicts, lines)
+    with pytest.raises(ExportFileError) as refused:
+        check(log.export(tmp_path / "log.jsonl"), verdicts=verdicts)
+    assert refused.value.line == number
+
+
+def test_a_record_without_a_key_is_compared_like_others(tmp_path: Path) -> None:
+    log = LogMaker()
+    log.namespace("t/n", 1)
+    log.records.append(log.records[0]._replace(offset=1, key=None))
+    verdicts = tmp_path / "verdicts.jsonl"
+    rewrite(verdicts, [{"partition": 0, "offset": at, "verdict": "accepted"} for at in range(2)])
+    first = check(log.export(tmp_path / "log.jsonl"), verdicts=verdicts).first
+    assert first is not None
+    assert (first.offset, first.key, first.recorded) == (1, "", "accepted")

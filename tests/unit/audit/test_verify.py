@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -9,14 +10,19 @@ import pytest
 from statechannel.audit.transfer.export_file import ExportFile, read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.verify import (
+    PartWord,
     ReplicaDump,
+    ReplicaWord,
     ReplicaWordError,
     VerifiedPartition,
     VerifyStatus,
     check_words,
+    checked_fields,
+    different,
     explain,
     parse_dump,
     parse_word,
+    worst,
 )
 from statechannel.broker.observe.replica_digest import dump_lines
 from statechannel.protocol import codec
@@ -24,6 +30,7 @@ from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.support.replica_server import copy_of
+from tests.support.report_logs import LogMaker
 from tests.twin import loggen
 from tests.twin.wire import Line
 from tests.unit.audit.test_story import BUNDLE, Log
@@ -204,6 +211,15 @@ def test_what_is_found_of_a_replica_does_not_depend_on_the_others(tmp_path: Path
         b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"1": {"applied": 1, "digest": "x"}}}',
         b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": {"applied": true, "digest": "x"}}}',
         b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": {"applied": 1, "digest": 5}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": {"applied": -2, "digest": "x"}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": 7}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"x": {"applied": 1, "digest": "x"}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"\xd9\xa0": {"applied": 1, "digest": "x"}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": [7]}',
+        b'{"replica": 1, "broker": "b", "incarnation": 7, "partitions": {"0": {"applied": 1, "digest": "x"}}}',
+        b'{"replica": 1, "broker": 7, "incarnation": "i", "partitions": {"0": {"applied": 1, "digest": "x"}}}',
+        b'{"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": {"applied": 1, "digest": "x"},'
+        b' "2": {"applied": 1, "digest": "x"}}}',
     ],
 )
 def test_what_is_no_word_of_a_replica_is_refused(body: bytes) -> None:
@@ -211,7 +227,7 @@ def test_what_is_no_word_of_a_replica_is_refused(body: bytes) -> None:
         parse_word(body)
 
 
-@pytest.mark.parametrize("line", [b'["t/n", 1, "Act', b"{}\n", b"[1,2,3,4,5,6]\n"])
+@pytest.mark.parametrize("line", [b'["t/n", 1, "Act', b"{}\n", b"[1,2,3,4,5,6]\n", b'["t/n"]\n', b'"text12"\n'])
 def test_a_dump_that_is_cut_short_is_refused(line: bytes) -> None:
     part = {"applied": 1, "digest": "x", "why": ""}
     word = orjson.dumps({"replica": 1, "broker": "b", "incarnation": "i", "partitions": {"0": part}})
@@ -230,3 +246,123 @@ def test_a_dump_of_other_lines_than_its_digest_is_refused(log: loggen.Log) -> No
     lines = [line.encode() for line in dump_lines(copy_of(views_of(log), frozenset()))]
     with pytest.raises(ReplicaWordError, match="lines do not match"):
         parse_dump([*lines[:-1], lines[1]])
+
+
+def part_of(**fields: Any) -> PartWord:
+    parts = {"0": {"applied": 1, "digest": "x"} | fields}
+    return parse_word(orjson.dumps({"replica": 1, "broker": "b", "incarnation": "i", "partitions": parts})).partitions[
+        0
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, PartWord(1, "x", "")),
+        ({"applied": -1, "digest": None, "why": "behind", "keys": 7}, PartWord(-1, None, "behind", 7)),
+        ({"why": 7, "keys": "7"}, PartWord(1, "x", "")),
+    ],
+)
+def test_what_a_replica_says_of_a_partition(fields: dict[str, Any], expected: PartWord) -> None:
+    assert part_of(**fields) == expected
+
+
+def test_the_gravest_status_counts() -> None:
+    order = [
+        VerifyStatus.DIFFERENT,
+        VerifyStatus.BEYOND,
+        VerifyStatus.INCOMPLETE,
+        VerifyStatus.UNKNOWN,
+        VerifyStatus.EQUAL,
+    ]
+    parts = [VerifiedPartition(number, 0, status, None) for number, status in enumerate(order)]
+    assert [worst(parts[number:]) for number in range(5)] == order
+    assert worst([]) is VerifyStatus.EQUAL
+    assert [part.partition for part in different(parts)] == [0]
+    assert checked_fields(parts[1])["status"] == "beyond"
+
+
+def of_short_log(folder: Path, left_out: int) -> tuple[ExportFile, View]:
+    """Three records, of which a replica has not taken one in."""
+    log, view = Log(), View(0, 1)
+    log.assigned()
+    for record in log.records:
+        if record.offset == left_out:
+            view.applied = record.offset
+        else:
+            view.read(record.offset, record.key, record.value)
+    path = folder / "log.jsonl"
+    write_export(path, ExportHeader("t", {0: 3}, 10**12), log.records, now_ms=lambda: 10**12)
+    return read_export(path), view
+
+
+def test_a_difference_is_explained_by_both_states(tmp_path: Path) -> None:
+    export, view = of_short_log(tmp_path, 2)
+    (partition,) = checked(export, dump_of({0: view}))
+    assert (partition.status, partition.recomputed == partition.digest) == (VerifyStatus.DIFFERENT, False)
+    explain(export, partition, dump_of({0: view}), compaction_lag_ms=LAG_MS)
+    assert (partition.differing, partition.dump_applied, partition.why) == (1, 2, "")
+    assert partition.first is not None
+    assert (partition.first["offset"], partition.first["key"]) == (2, BUNDLE)
+    assert partition.first["log"] | {"id": None} == {
+        "version": 3, "state": "Assigned", "owner": "b1", "generation": 3, "from": None, "to": "b1", "id": None,
+    }  # fmt: skip
+    assert partition.first["replica"]["state"] == "Assigning"
+
+
+def test_a_replica_that_lacks_all_keys_parts_at_the_first_record(tmp_path: Path) -> None:
+    export, _ = of_short_log(tmp_path, 2)
+    empty = View(0, 1)
+    empty.applied = 2
+    (partition,) = checked(export, dump_of({0: empty}))
+    explain(export, partition, dump_of({0: empty}), compaction_lag_ms=LAG_MS)
+    assert partition.first is not None
+    assert (partition.differing, partition.first["offset"], partition.first["replica"]) == (2, 0, None)
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [{}, {0: PartWord(2, None, "it reads")}, {0: PartWord(2, None, "")}, {0: PartWord(9, "x", "")}],
+)
+def test_a_dump_that_cannot_explain_says_why(dump: dict[int, PartWord], tmp_path: Path) -> None:
+    export, _ = of_short_log(tmp_path, 2)
+    partition = VerifiedPartition(0, 2, VerifyStatus.DIFFERENT, "x")
+    explain(export, partition, ReplicaDump(ReplicaWord("b", "b-1", dump), []), compaction_lag_ms=LAG_MS)
+    assert (partition.first, bool(partition.why)) == (None, True)
+    if dump and dump[0].why:
+        assert partition.why == dump[0].why
+
+
+def test_a_dump_that_equals_the_log_says_that_the_difference_is_gone(tmp_path: Path) -> None:
+    export, view = of_short_log(tmp_path, 9)
+    partition = VerifiedPartition(0, 1, VerifyStatus.DIFFERENT, "x")
+    explain(export, partition, dump_of({0: view}), compaction_lag_ms=LAG_MS)
+    assert (partition.first, partition.differing, bool(partition.why)) == (None, 0, True)
+
+
+@pytest.mark.parametrize("vouched", [True, False])
+def test_places_of_a_cleaned_log_are_read_as_far_as_a_heartbeat_vouches_for_them(vouched: bool, tmp_path: Path) -> None:
+    log = LogMaker()
+    bundle = log.namespace("t/n", 1)[0]
+    log.assign(bundle, "b1")
+    log.now_ms += 2 * LAG_MS
+    if vouched:
+        log.beat("b1")
+    log.assign(log.namespace("t/m", 1)[0], "b1")
+    last = len(log.records) - 1
+    words = []
+    for applied in (0, last, last + 1):
+        view = View(0, 1)
+        for record in log.records[: applied + 1]:
+            view.read(record.offset, record.key, record.value)
+        view.applied = applied
+        words.append(dump_of({0: view}).word)
+    path = tmp_path / "log.jsonl"
+    left = [record for record in log.records if record.offset != 1]
+    write_export(path, ExportHeader("t", {0: last + 1}, log.now_ms), left, now_ms=lambda: log.now_ms)
+    found = [part.status for (part,) in check_words(read_export(path), words, compaction_lag_ms=LAG_MS)]
+    assert found == [
+        VerifyStatus.EQUAL,
+        VerifyStatus.EQUAL if vouched else VerifyStatus.INCOMPLETE,
+        VerifyStatus.BEYOND,
+    ]
