@@ -223,7 +223,10 @@ class ColdStart:
         by = {"broker": identity.broker, "incarnation": identity.incarnation}
         run.marked = True
         self._proposals.control(
-            partition, codec.COLD_START_KEY, {"through": run.through, "by": by}, failed=lambda: _not_marked(run)
+            partition,
+            codec.COLD_START_KEY,
+            {"through": run.through, "highest": context.replicas[partition].view.highest, "by": by},
+            failed=lambda: _not_marked(run),
         )
 
     def _may_mark(self, partition: int) -> bool:

@@ -48,6 +48,8 @@ def line_of(
 
 DIGEST_BYTES: Final = 8
 PARTITIONS_MAX: Final = 100_000
+VERSION_BOUND_MAX: Final = MAX_INT // 4
+"""Junk and hostile records must not lift a bundle to where it has no next version."""
 
 
 class ViewSummary(NamedTuple):
@@ -75,6 +77,12 @@ class ViewSummary(NamedTuple):
     def holds_as(self, other: ViewSummary) -> bool:
         """Whether both are of the same accepted states."""
         return (self.keys, self.digest) == (other.keys, other.digest)
+
+
+def version_bound_in(raw: Mapping[str, Any], name: str = "highest") -> int:
+    """A bound of versions that a record names; 0 where it names none, or one that is none."""
+    bound = raw.get(name)
+    return bound if type(bound) is int and 0 <= bound <= VERSION_BOUND_MAX else 0
 
 
 def partitions_in(raw: Mapping[str, Any]) -> int | None:

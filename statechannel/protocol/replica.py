@@ -9,7 +9,7 @@ from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.cold_start_marks import Marks
-from statechannel.protocol.digest import ViewDigest, ViewSummary, partitions_in
+from statechannel.protocol.digest import VERSION_BOUND_MAX, ViewDigest, ViewSummary, partitions_in
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
 from statechannel.protocol.overruling import OverruledState, Restated, continued, lift, overrule
@@ -56,8 +56,6 @@ class ComparedView(NamedTuple):
 
 KEPT_MAX_BYTES: Final = 256 * 2**20
 VERSIONS_A_RECORD: Final = 2
-VERSION_BOUND_MAX: Final = codec.MAX_INT // 4
-"""Junk and hostile heartbeats must not lift a bundle to where it has no next version."""
 UNPROVEN_RECORDS: Final = 10_000
 """Records after the position of a member's last registry heartbeat that may be lost with a log."""
 HASHED_AT_ONCE: Final = 5_000
@@ -86,6 +84,7 @@ class Replica:
         first_offset: Of the log when it was opened: compaction never moves it, so that above 0 records were deleted.
         known: Highest offset that another process had read, by the registry, while the log ends below it or is another one; -1
             without such a proof.
+        versions_below: No version was accepted at or above it while members wrote to the registry, as they say there.
         compared: What heartbeats say of the accepted keys beside what this reader holds, the newest of each broker.
         other_counts: Number of partitions by broker, of those that distribute the channel's keys by another one than this reader.
         kept: The view that was judged until records were deleted that this reader had not read; None without one.
@@ -131,6 +130,7 @@ class Replica:
         self.known = -1
         self.kept: View | None = None
         self._left: View | None = None  # judged until this reader was left at a gap
+        self.versions_below = 0
         self.compared: dict[str, ComparedView] = {}
         self.other_counts: dict[str, int] = {}
         self._digest: ViewDigest | None = None
@@ -241,6 +241,7 @@ class Replica:
             self.view, self.overruled = overrule(self.view, asserts)
         if record.key == codec.HEARTBEAT_KEY and self.phase is Phase.CAUGHT_UP and self.marks.heartbeat is not None:
             self._compare(self.marks.heartbeat, record.offset)
+            self.view.highest = max(self.view.highest, self.marks.highest)
 
     def summary(self) -> ViewSummary | None:
         """Of the view of a reader that is caught up; None until all keys were hashed, a portion at each call."""
@@ -253,8 +254,6 @@ class Replica:
         if not self._counts_like(heartbeat):
             return
         theirs, own = ViewSummary.read(heartbeat.raw), self.summary()
-        if theirs is not None:
-            self.view.highest = max(self.view.highest, min(theirs.highest, VERSION_BOUND_MAX))
         if theirs is not None and own is not None and self.view.changed_at <= heartbeat.covers < offset:
             self._note(heartbeat, theirs, own)
 
@@ -549,14 +548,19 @@ class Replica:
         summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
         records = max(self.position, self.known + UNPROVEN_RECORDS if self.known >= 0 else 0) + 1
         if heartbeat is None or summary is None or heartbeat.covers >= self.position:  # an older version wrote it
-            return min(VERSION_BOUND_MAX, self.view.highest + VERSIONS_A_RECORD * records)
-        return min(VERSION_BOUND_MAX, summary.highest + VERSIONS_A_RECORD * (records - heartbeat.covers))
+            bound = self.view.highest + VERSIONS_A_RECORD * records
+        else:
+            bound = summary.highest + VERSIONS_A_RECORD * (records - heartbeat.covers)
+        if self.is_headless:
+            bound = max(bound, self.versions_below + VERSIONS_A_RECORD * UNPROVEN_RECORDS)
+        return min(VERSION_BOUND_MAX, bound)
 
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP
         self.why = why
         self._aside = self.kept = None
         self.view.changed_at = self.view.applied
+        self.view.highest = max(self.view.highest, self.marks.highest)
 
     def _start_over(self, why: str) -> None:
         self.phase = Phase.START_OVER
