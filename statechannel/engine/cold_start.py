@@ -109,7 +109,7 @@ class ColdStart:
         for difference in replica.overruled:
             key, held, asserted = difference
             context.emit("cold-start.overruled", partition=partition, bundle=key, held=held, asserted=asserted)
-        replica.overruled = []
+        replica.overruled = ()
         if not (live and replica.caught_up):
             return
         if mark.writer == context.identity.incarnation:

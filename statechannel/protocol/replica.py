@@ -12,8 +12,8 @@ from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.digest import VERSION_BOUND_MAX, ViewDigest, ViewSummary, partitions_in
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
-from statechannel.protocol.overruling import OverruledState, Restated, continued, lift, overrule
-from statechannel.protocol.record import NEWEST_FORMAT
+from statechannel.protocol.overruling import OverruledState, StrictReader, continued, lift
+from statechannel.protocol.record import NEWEST_FORMAT, Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.protocol.log import RecordRead
-    from statechannel.protocol.record import Record
 
 
 class Phase(StrEnum):
@@ -125,7 +124,7 @@ class Replica:
         self._has_gap = False  # met by the reading before this one, which starts over for it
         self._aside: Aside | None = None
         self.marks = Marks()
-        self.overruled: list[OverruledState] = []
+        self.overruled: Sequence[OverruledState] = ()
         self.first_offset = 0
         self.known = -1
         self.kept: View | None = None
@@ -136,7 +135,7 @@ class Replica:
         self._digest: ViewDigest | None = None
         self._is_count_confirmed = False
         self.unused: list[tuple[int, int]] = []
-        self._restated = Restated()
+        self._strictly = StrictReader(self.view, self.marks)
         self._opened_at_s = 0.0
         self._ended_at_s = 0.0
         self._clock_ahead_ms: float | None = None
@@ -172,7 +171,6 @@ class Replica:
         self.position = self.timestamp_ms = 0
         self.end_offset, self.first_offset = end_offset, first_offset
         self.marks = Marks()
-        self._restated = Restated()
         self._aside = None
         self.phase = Phase.READING
         self.strict = False
@@ -181,6 +179,7 @@ class Replica:
             self._begin_lenient()
         else:
             self.view = View(self.partition, self.partitions, self._newest)
+        self._strictly = StrictReader(self.view, self.marks)
         self._advance(now_s)
 
     def complete_as_of(self, as_of_s: float | None) -> None:
@@ -222,25 +221,21 @@ class Replica:
             return None
         self.position = record.offset + 1
         self.timestamp_ms = record.timestamp_ms
-        judgement = self.view.read(record.offset, record.key, record.value)
+        judgement = self._strictly.read(record)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             self.position = record.offset
             self._stop(judgement.format, record.offset)
             return None
-        if judgement.verdict is Verdict.CONTROL:
-            self._look_at(record)
-        elif judgement.verdict is Verdict.ASSERT_STALE:
-            self._restated.read(record.offset, judgement)
+        if self._strictly.view is not self.view:
+            self.view, self.overruled = self._strictly.view, self._strictly.cold_starts[-1].overruled or ()
         self._advance(now_s)
         return judgement
 
     def _look_at(self, record: RecordRead) -> None:
-        """Apply heartbeats and marks in a strict read: a mark that counts makes the asserts of its writer count."""
-        asserts = self._restated.control_read(record, self.marks, self._newest)
-        if asserts and self.phase is Phase.READING:
-            self.view, self.overruled = overrule(self.view, asserts)
-        if record.key == codec.HEARTBEAT_KEY and self.phase is Phase.CAUGHT_UP and self.marks.heartbeat is not None:
-            self._compare(self.marks.heartbeat, record.offset)
+        """Take in a heartbeat or a mark while caught up: what a mark means is not for this reader to say."""
+        heartbeat = self.marks.control_read(record, self._newest)
+        if isinstance(heartbeat, Record):
+            self._compare(heartbeat, record.offset)
             self.view.highest = max(self.view.highest, self.marks.highest)
 
     def summary(self) -> ViewSummary | None:
@@ -324,11 +319,11 @@ class Replica:
         else:
             before = self.position
             end = self.end_offset - self._tail
-            self.position = read_many(self.view, records, before, end, self._restated, seen)
+            self.position = read_many(self.view, records, before, end, self._strictly.restated, seen)
             taken = self.position - before
             for record in seen:
                 if record.key in (codec.HEARTBEAT_KEY, codec.HEAD_KEY):
-                    self._look_at(record)
+                    self._strictly.control_read(record)
         if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
