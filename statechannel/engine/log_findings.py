@@ -28,8 +28,10 @@ class LogFindings:
         self._seen_s: dict[tuple[int, str], float] = {}
 
     def tick(self) -> None:
-        """Report what is new since the last call."""
+        """Report what is new since the last call, and hash what has changed since then."""
         for replica in self._context.replicas:
+            if replica.caught_up:
+                replica.summary()
             if replica.unused:
                 self._report_unused(replica)
             if replica.compared or self._differing:

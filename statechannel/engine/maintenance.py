@@ -280,6 +280,7 @@ class Maintenance:
                 "by": {"broker": identity.broker, "incarnation": identity.incarnation},
                 "clean_to": replica.applied if clean else -1,
                 "partitions": replica.partitions,
+                "highest": replica.view.highest,
                 **({} if summary is None else summary._asdict()),
                 "written_at_ms": context.now.wall_ms,
             },

@@ -9,7 +9,7 @@ from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.cold_start_marks import Marks
-from statechannel.protocol.digest import VERSION_BOUND_MAX, ViewDigest, ViewSummary, partitions_in
+from statechannel.protocol.digest import VERSION_BOUND_MAX, ViewDigest, ViewSummary, partitions_in, version_bound_in
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
 from statechannel.protocol.overruling import OverruledState, StrictReader, continued, lift
@@ -57,7 +57,7 @@ KEPT_MAX_BYTES: Final = 256 * 2**20
 VERSIONS_A_RECORD: Final = 2
 UNPROVEN_RECORDS: Final = 10_000
 """Records after the position of a member's last registry heartbeat that may be lost with a log."""
-HASHED_AT_ONCE: Final = 5_000
+HASHED_AT_ONCE: Final = 1_000
 COMPARED_MAX: Final = 10_000
 UNUSED_MAX: Final = 100
 """Runs of offsets without a record that are kept until they are reported."""
@@ -239,22 +239,24 @@ class Replica:
             self.view.highest = max(self.view.highest, self.marks.highest)
 
     def summary(self) -> ViewSummary | None:
-        """Of the view of a reader that is caught up; None until all keys were hashed, a portion at each call."""
+        """Of the view of a reader that is caught up; None until all changed keys were hashed, a portion at each call."""
         if self._digest is None or not self._digest.is_of(self.view):
             self._digest = ViewDigest(self.view)
-        return self._digest.summary() if self._digest.advance(HASHED_AT_ONCE) else None
+        return self._digest.advance(HASHED_AT_ONCE)
 
     def _compare(self, heartbeat: Record, offset: int) -> None:
         """Compare what a heartbeat says of the accepted keys with the view, if nothing was accepted since it was written."""
         if not self._counts_like(heartbeat):
             return
-        theirs, own = ViewSummary.read(heartbeat.raw), self.summary()
-        if theirs is not None and own is not None and self.view.changed_at <= heartbeat.covers < offset:
-            self._note(heartbeat, theirs, own)
+        theirs = ViewSummary.read(heartbeat.raw)
+        if theirs is not None and self.view.changed_at <= heartbeat.covers < offset:
+            own = self.summary()
+            if own is not None:
+                self._note(heartbeat, theirs, own)
 
     def _note(self, heartbeat: Record, theirs: ViewSummary, own: ViewSummary) -> bool:
         before, offset = self.compared.get(heartbeat.broker), heartbeat.covers
-        equal = theirs.holds_as(own)
+        equal = theirs == own
         since = offset if equal else -1 if before is None else before.equal_at
         comparison = ComparedView(heartbeat.broker, offset, theirs, own, equal_at=since)
         remember(self.compared, heartbeat.broker, comparison, COMPARED_MAX)
@@ -503,8 +505,8 @@ class Replica:
         if voucher is None or theirs is None or partitions_in(voucher.raw) != self.partitions:
             return True
         self._digest = ViewDigest(view)
-        self._digest.advance(len(view.keys) + 1)
-        return self._note(voucher, theirs, self._digest.summary())
+        own = self._digest.advance(len(view.keys))
+        return own is None or self._note(voucher, theirs, own)
 
     def assume(self) -> list[str]:
         """Cold start: accept the view as the truth; returns the keys that have to be asserted.
@@ -540,12 +542,12 @@ class Replica:
         key may still be in flight.
         """
         heartbeat = self.marks.heartbeat
-        summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
+        highest = 0 if heartbeat is None else version_bound_in(heartbeat.raw)
         records = max(self.position, self.known + UNPROVEN_RECORDS if self.known >= 0 else 0) + 1
-        if heartbeat is None or summary is None or heartbeat.covers >= self.position:  # an older version wrote it
+        if heartbeat is None or not highest or heartbeat.covers >= self.position:  # an older version wrote it
             bound = self.view.highest + VERSIONS_A_RECORD * records
         else:
-            bound = summary.highest + VERSIONS_A_RECORD * (records - heartbeat.covers)
+            bound = highest + VERSIONS_A_RECORD * (records - heartbeat.covers)
         if self.is_headless:
             bound = max(bound, self.versions_below + VERSIONS_A_RECORD * UNPROVEN_RECORDS)
         return min(VERSION_BOUND_MAX, bound)

@@ -9,12 +9,12 @@ from statechannel.protocol.bounded import remember
 from statechannel.protocol.digest import ViewSummary
 from statechannel.protocol.replica import ComparedView
 
-OWN, OTHER = ViewSummary(3, "a" * 16, 9), ViewSummary(2, "b" * 16, 9)
+OWN, OTHER = ViewSummary(3, "a" * 16), ViewSummary(2, "b" * 16)
 
 
 @pytest.fixture
 def member():
-    replica = SimpleNamespace(partition=0, partitions=1, unused=[], compared={}, other_counts={})
+    replica = SimpleNamespace(partition=0, partitions=1, unused=[], compared={}, other_counts={}, caught_up=False)
     events = []
     context = SimpleNamespace(
         replicas=[replica],
