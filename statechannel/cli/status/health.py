@@ -150,9 +150,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     by_some = unserved_by_some(fields, limits)
     if by_some:
         yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
-    unowned = fields.get("without_owner")
-    if unowned is not None and (unowned["since_ms"] is None or fields["at_ms"] - unowned["since_ms"] > _BRIEF_MS):
-        yield HealthProblem(HealthReason.WITHOUT_OWNER, _unowned_sentence(unowned))
+    unowned = unowned_sentence(fields)
+    if unowned:
+        yield HealthProblem(HealthReason.WITHOUT_OWNER, f"{unowned}; a lookup of each assigns it")
     reported = canary_sentence(fields)
     if reported:
         yield HealthProblem(HealthReason.CANARY, reported)
@@ -300,12 +300,18 @@ def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
     return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
 
 
-def _unowned_sentence(unowned: Mapping[str, Any]) -> str:
-    many = "1 bundle was" if unowned["bundles"] == 1 else f"{unowned['bundles']} bundles were"
-    since = "" if unowned["since_ms"] is None else f", since {moment(unowned['since_ms'])}"
+def unowned_sentence(fields: Mapping[str, Any]) -> str:
+    """Which bundles lost their owner though no unload was requested; empty without any, or for a moment."""
+    unowned = fields.get("without_owner")
+    if unowned is None or (unowned["since_ms"] is not None and fields["at_ms"] - unowned["since_ms"] <= _BRIEF_MS):
+        return ""
+    others = unowned["bundles"] - 1
+    since = "" if unowned["since_ms"] is None else f" since {moment(unowned['since_ms'])}"
+    many, which = (f"{others + 1} bundles were", "them") if others else ("1 bundle was", "it")
     return (
-        f"{many} served, no unload was requested, and no broker owns {'it' if unowned['bundles'] == 1 else 'them'}{since}; "
-        "`statechannel bundles --unowned` lists them, and a lookup of each assigns it"
+        f"{many} served, no unload was requested, and{since} no broker owns {which}: "
+        + unowned["bundle"]
+        + (f" and {others} more (`statechannel bundles --unowned`)" if others else "")
     )
 
 
