@@ -395,19 +395,13 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "b1 has paused repair: many lost; it goes on by itself in 9.00 s",
     ),
     (
-        "without an owner",
+        "unowned",
         with_standing(healthy(), without_owner=UNOWNED),
         "without-owner",
         Severity.WARNING,
-        "no broker owns them: t/n/0x0_0x1 and 1 more",
+        "0x0_0x1 and 1 more",
     ),
-    (
-        "without an owner, and nobody is there",
-        heard((60, heartbeat("b1")), without_owner=UNOWNED),
-        "without-owner",
-        Severity.CRITICAL,
-        "t/n/0x0_0x1",
-    ),
+    ("by all", heard((60, heartbeat("b1")), without_owner=UNOWNED), "without-owner", Severity.CRITICAL, "0x0_0x1"),
     (
         "orphans, and nobody is there",
         heard((60, heartbeat("b1")), without_service=UNSERVED),

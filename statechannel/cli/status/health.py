@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.broker.observe.kafka_limits import refused_sentence, throttled_sentence
 from statechannel.broker.observe.topic_conditions import head_lost_sentence
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.topic_state import is_restated
 from statechannel.engine.effects import Hook
-from statechannel.engine.kafka_limits import QUOTAS
 from statechannel.engine.replica_differences import DifferingReplica, replica_differences
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import Verdict
@@ -19,8 +19,7 @@ from statechannel.settings import Settings
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 BLOCKED_LATELY_MS = 60_000
-HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = REFUSED_LATELY_MS = 600_000
-THROTTLED_LATELY_MS = 30_000
+HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
 _BRIEF_MS = 1_000
 _NAMED = 3
 _DOES = {Hook.ON_RELEASE: "release", Hook.ON_OWN: "take", Hook.ON_SPLIT: "split"}
@@ -217,9 +216,11 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
             yield HealthProblem(HealthReason.HOOK_FAILS, failing.sentence)
         refused, throttled = refused_sentence(row), throttled_sentence(row)
         if refused:
-            yield HealthProblem(HealthReason.KAFKA_REFUSES, refused)
+            yield HealthProblem(HealthReason.KAFKA_REFUSES, f"{refused}, since {moment(row['refused']['since_ms'])}")
         if throttled:
-            yield HealthProblem(HealthReason.KAFKA_THROTTLES, throttled)
+            yield HealthProblem(
+                HealthReason.KAFKA_THROTTLES, f"{throttled}, since {moment(row['throttled']['since_ms'])}"
+            )
     if alive and not any(row["accepting"] for row in alive):
         yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
     late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
@@ -331,28 +332,6 @@ def blocked_sentence(row: Mapping[str, Any]) -> str:
     return (
         f"{row['broker']}'s event loop is blocked ({blocked['place']}{hook}): {times} since its start, the last time "
         f"{duration(blocked['ago_ms'])} ago"
-    )
-
-
-def refused_sentence(row: Mapping[str, Any]) -> str:
-    """Which records of a broker Kafka refused for good lately; else empty."""
-    refused = row.get("refused")
-    if refused is None or refused["ago_ms"] > REFUSED_LATELY_MS:
-        return ""
-    times = "once" if refused["times"] == 1 else f"{refused['times']} times since {moment(refused['since_ms'])}"
-    ago = duration(refused["ago_ms"])
-    return f"Kafka refuses records of {row['broker']}: {refused['message']}; {times}, the last time {ago} ago"
-
-
-def throttled_sentence(row: Mapping[str, Any]) -> str:
-    """For how long Kafka throttles a broker, and by which quotas; empty if it does not."""
-    throttled = row.get("throttled")
-    if throttled is None or throttled["ago_ms"] > THROTTLED_LATELY_MS:
-        return ""
-    return (
-        f"Kafka throttles the {throttled['kind']} {throttled['client']} of {row['broker']}: "
-        f"{throttled['throttled_ms'] / 1_000:.1f} s of the last {throttled['window_ms'] / 1_000:.0f} s, since "
-        f"{moment(throttled['since_ms'])} ({QUOTAS[throttled['kind']]})"
     )
 
 
