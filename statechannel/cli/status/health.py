@@ -309,11 +309,8 @@ def unowned_sentence(fields: Mapping[str, Any]) -> str:
     others = unowned["bundles"] - 1
     since = "" if unowned["since_ms"] is None else f" since {moment(unowned['since_ms'])}"
     many, which = (f"{others + 1} bundles were", "them") if others else ("1 bundle was", "it")
-    return (
-        f"{many} served, no unload was requested, and{since} no broker owns {which}: "
-        + unowned["bundle"]
-        + (f" and {others} more (`statechannel bundles --unowned`)" if others else "")
-    )
+    more = f" and {others} more (`statechannel bundles --unowned`)" if others else ""
+    return f"{many} served, no unload was requested, and{since} no broker owns {which}: {unowned['bundle']}{more}"
 
 
 def differing_replicas(fields: Mapping[str, Any]) -> list[DifferingReplica]:
