@@ -3,9 +3,10 @@
 import orjson
 import pytest
 
-from statechannel.engine.commands import CreateNamespace
+from statechannel.engine.commands import CreateNamespace, Undetermined
 from statechannel.engine.inputs import HeadLost
 from statechannel.engine.log_head import RESTATE_GAP_S
+from statechannel.engine.lookups import NO_BROKER
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.replica import Phase
@@ -159,6 +160,32 @@ def test_a_forged_position_stops_nobody_while_a_member_lives() -> None:
         alone.run(1)
     assert alone.engine.caught_up
     assert alone.engine.accepting
+
+
+@pytest.mark.parametrize(
+    ("log", "deleted", "registry"),
+    [
+        (LOG, 0, DEAD),
+        (LOG, 0, FOREIGN),
+        ([], 0, DEAD),
+        ([], 0, FOREIGN),
+        ([*LOG, (BUNDLE, b"junk", 1_000)], 1, DEAD),
+        ([*LOG, (NAMESPACE, CREATED, 1_000)], 1, []),
+    ],
+    ids=["shorter", "another topic", "emptied", "another topic, empty", "head and end lost", "head lost"],
+)
+def test_a_router_answers_nothing_from_a_log_that_has_lost_records(log, deleted, registry) -> None:
+    """No namespace is missing, and none is there, for as long as nobody lives who knows."""
+    alone = LoneEngine(log, log=THIS, registry=registry, deleted=deleted, observes=True)
+    lookups = alone.engine.lookups
+    for _ in range(30):
+        alone.run(1)
+        alone.ask_end()
+        answers = [lookups.peek(lookups.answer_now, name) for name in ("t/n/topic", BUNDLE.decode(), "t/other/topic")]
+        assert {type(answer) for answer in answers} == {Undetermined}, answers
+    assert {answer.reason for answer in answers} == {NO_BROKER}
+    assert "--accept-lost-head" in answers[0].hint, "to start a broker would not be enough"
+    assert alone.channel == log
 
 
 # --- a log that begins above 0 --------------------------------------------------------------------------------------
