@@ -394,13 +394,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         Severity.ERROR,
         "b1 has paused repair: many lost; it goes on by itself in 9.00 s",
     ),
-    (
-        "unowned",
-        with_standing(healthy(), without_owner=UNOWNED),
-        "without-owner",
-        Severity.WARNING,
-        "0x0_0x1 and 1 more",
-    ),
+    ("unowned", with_standing(healthy(), without_owner=UNOWNED), "without-owner", Severity.WARNING, "1 and 1 more"),
     ("by all", heard((60, heartbeat("b1")), without_owner=UNOWNED), "without-owner", Severity.CRITICAL, "0x0_0x1"),
     (
         "orphans, and nobody is there",

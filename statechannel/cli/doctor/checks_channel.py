@@ -434,13 +434,13 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def without_owner(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Bundles that were served and have no owner, though nobody unloaded them."""
+    """Bundles that were served and have no owner, though no unload was requested."""
     sentence, nobody = unowned_sentence(facts.status) if facts.status else "", _nobody(facts)
     if sentence:
         yield DoctorFinding(
             Severity.CRITICAL if nobody else Severity.WARNING,
             sentence,
-            "No broker serves them until the leader assigns what a shutdown left, or somebody looks them up.",
+            "No broker serves them until the leader assigns what a shutdown left, or a client looks them up.",
             "Start brokers."
             if nobody
             else f"`statechannel lookup {facts.status['without_owner']['bundle']}` assigns it; if no broker takes it, see the "
