@@ -168,7 +168,8 @@ class PolicyChanges:
     """All records that the topic still has, in log order.
 
     Attributes:
-        is_whole: None is missing: compaction has removed nothing yet.
+        is_whole: No offset is missing. One may be that of a transaction's marker: as this topic has no compaction lag, nothing
+            tells it from that of a record that was cleaned.
     """
 
     rows: Sequence[PolicyChange]

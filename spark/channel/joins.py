@@ -9,7 +9,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from spark.channel.plan import UNKNOWN_END, BatchStep, JoinReason, ReadingPosition, WholeLog, join, why_join
-from spark.channel.survey import BatchSurvey, newest_old, not_below, survey
+from spark.channel.survey import BatchSurvey, head_marks, newest_old, not_below, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,7 +78,7 @@ class JoinSettlement:
         new = not_below({number: place.position for number, place in joining_places.items()})
         again = survey(log.where(new), {number: place.position for number, place in joining_places.items()})
         surveyed = BatchSurvey({**surveyed.seen, **again.seen}, {**surveyed.needed, **again.needed})
-        steps = self._steps(places, log, surveyed, self._joining(places, surveyed, began), began.ms)
+        steps = self._steps(places, log, surveyed, self._joining(places, surveyed, began), began)
         joining = [str(number) for number, step in steps.items() if step.plan.joins]
         wanted = older.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
         return Joins(rows.unionByName(wanted), surveyed, steps, older)
@@ -113,24 +113,27 @@ class JoinSettlement:
         log: DataFrame,
         surveyed: BatchSurvey,
         joins: Mapping[int, JoinReason],
-        begun_ms: int,
+        began: Began,
     ) -> dict[int, BatchStep]:
         if not joins:
             return {}
         whole = survey(log.where(F.col("partition").isin(list(joins))), {}).seen
         # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
         now_ms = self._wall_ms()
-        late = now_ms - begun_ms > self._lag_ms // 2
+        late = now_ms - began.ms > self._lag_ms // 2
         # The latest time of any record is right here, also one from the future: Kafka's cleaner used the clock that stamped it.
         newest_ms = max(now_ms, *(seen.newest_ms for seen in whole.values()))
         old = newest_old(log, whole, oldest_kept_ms=newest_ms - self._lag_ms)
+        firsts = {number: began.bounds[number].low if number in began.bounds else 0 for number in joins}
+        cold = {number: [mark.offset for mark in whole[number].marks] for number in joins if firsts[number] > 0}
+        heads = head_marks(log, cold, {number: whole[number].stop for number in cold}) if cold else {}
         return {
             number: join(
                 self._partitions,
                 number,
                 places[number],
                 surveyed.seen[number],
-                WholeLog(whole[number], old[number], late),
+                WholeLog(whole[number], old[number], late, firsts[number], heads.get(number)),
                 why,
             )
             for number, why in joins.items()

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from spark.channel.fold import FoldPlan
-from statechannel.protocol.cold_start_marks import counts
-from statechannel.replay.survey import FormatStop, ReadFacts, vouched
+from statechannel.protocol.cold_start_marks import HeadMark, counts
+from statechannel.replay.survey import FormatStop, ReadFacts, vouched, with_head
 
 
 def incomplete(before: Iterable[Mapping[str, Any]], steps: Mapping[int, BatchStep]) -> list[dict[str, Any]]:
@@ -243,11 +243,15 @@ class WholeLog(NamedTuple):
     Attributes:
         newest_old: Offset of its last record that is at least as old as the compaction lag; -1 if none is.
         late: Reading took so long that the cleaner may have been at work meanwhile.
+        first_offset: Of the log: above 0 records were deleted from its head.
+        head: The newest mark of a lost head that counts, and its offset.
     """
 
     seen: BatchContents
     newest_old: int = -1
     late: bool = False
+    first_offset: int = 0
+    head: tuple[int, HeadMark] | None = None
 
 
 def facts_of_join(whole: WholeLog) -> ReadFacts:
@@ -263,7 +267,8 @@ def facts_of_join(whole: WholeLog) -> ReadFacts:
     facts = vouched(clean_to, -1 if seen.gap_end < 0 else whole.newest_old, seen.stop)
     # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
     unseen = mark is not None and mark.offset > clean_to
-    return facts._replace(tentative=facts.tentative or whole.late or unseen)
+    facts = facts._replace(tentative=facts.tentative or whole.late or unseen)
+    return with_head(facts, whole.head, whole.first_offset)
 
 
 def ends_cold_start(place: ReadingPosition, seen: BatchContents, whole: WholeLog) -> Vouching | None:
@@ -285,9 +290,10 @@ def join(
     switch = -1
     if why is JoinReason.COLD_START:
         heartbeat = ends_cold_start(place, seen, whole)
-        if heartbeat is None:
+        lenient_to = -1 if heartbeat is None else heartbeat.clean_to
+        facts = with_head(ReadFacts(lenient_to, whole.seen.stop), whole.head, whole.first_offset)
+        if heartbeat is None or facts.tentative:
             return go_on(partitions, partition, place, seen)  # this view stays until a member vouches for another one
-        facts = ReadFacts(heartbeat.clean_to, whole.seen.stop)
         switch, strict_from = heartbeat.offset, place.strict_from
     else:
         facts = facts_of_join(whole)

@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.channel.plan import BatchContents, ColdStartMark, Vouching
 from spark.core.schemas import batch_of
 from statechannel.protocol.bundle import bundle_key, parse_key
-from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
-from statechannel.protocol.cold_start_marks import decode_mark
+from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
+from statechannel.protocol.cold_start_marks import HeadMark, decode_head, decode_mark
 from statechannel.protocol.view_rows import KeyRow
 from statechannel.replay.survey import FormatStop
 
@@ -234,6 +234,25 @@ def _seen(
         heartbeats=tuple(word for word in ordered if isinstance(word, Vouching)),
         marks=tuple(word for word in ordered if isinstance(word, ColdStartMark)),
     )
+
+
+def head_marks(
+    rows: DataFrame, cold_starts: Mapping[int, Iterable[int]], stops: Mapping[int, FormatStop | None]
+) -> dict[int, tuple[int, HeadMark]]:
+    """The newest mark of a lost head that counts in each partition, and its offset (`Marks.head`).
+
+    Args:
+        cold_starts: Offsets of the marks of cold starts, in the partitions to be looked at.
+    """
+    marks = rows.where((F.col("key") == F.lit(HEAD_KEY)) & F.col("partition").isin([*cold_starts]))
+    heads: dict[int, tuple[int, HeadMark]] = {}
+    for row in marks.select("partition", "offset", "value").orderBy("offset").collect():
+        number, offset = row["partition"], row["offset"]
+        mark, stop = decode_head(None if row["value"] is None else bytes(row["value"])), stops[number]
+        newest = max((cold for cold in cold_starts[number] if cold < offset), default=-1)
+        if mark is not None and newest <= mark.through < offset and (stop is None or offset < stop.offset):
+            heads[number] = offset, mark
+    return heads
 
 
 def find_stops(rows: DataFrame) -> dict[int, FormatStop]:

@@ -18,7 +18,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.channel.survey import below, find_stops
+from spark.channel.survey import below, find_stops, head_marks
 from spark.errors import SparkJobError
 from spark.replay.direct import DirectLog, shares_of
 from spark.replay.fold import (
@@ -45,7 +45,7 @@ from spark.replay.fold import (
     rejected_of,
     work_of,
 )
-from spark.replay.survey import PartitionSurvey, cleaned_partitions, head_marks, known_points, named, survey
+from spark.replay.survey import PartitionSurvey, cleaned_partitions, known_points, named, survey
 from statechannel.audit.engine import AuditResult, ReadMode, Wants
 from statechannel.audit.history import history_order
 from statechannel.audit.moments import AsOf, Cut
@@ -282,7 +282,8 @@ class Replay:
 
     def _with_heads(self, facts: Mapping[int, ReadFacts]) -> dict[int, ReadFacts]:
         """Facts of partitions from whose heads records were deleted."""
-        heads = head_marks(self._inside(), facts) if facts else {}
+        cold = {number: [start.offset for start in each.cold_starts or ()] for number, each in facts.items()}
+        heads = head_marks(self._inside(), cold, {n: each.stop for n, each in facts.items()}) if facts else {}
         first = self._log.first_offsets
         return {number: with_head(each, heads.get(number), first[number]) for number, each in facts.items()}
 

@@ -16,7 +16,7 @@ from spark.core.schemas import batch_of
 from spark.replay.fold import bytes_of
 from statechannel.audit.history import History
 from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
-from statechannel.protocol.cold_start_marks import HeadMark, counts, decode_head, decode_mark
+from statechannel.protocol.cold_start_marks import counts, decode_mark
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.replay.survey import CompleteFrom, FormatStop, ReadFacts, usable_clean_to, vouched
@@ -200,20 +200,6 @@ def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, tuple[Mark
         if offsets:
             cold[number] = _marks_at(rows, number, offsets)
     return cold
-
-
-def head_marks(rows: DataFrame, facts: Mapping[int, ReadFacts]) -> dict[int, tuple[int, HeadMark]]:
-    """The newest mark of a lost head that counts in each of these partitions, and its offset (`Marks.head`)."""
-    marks = rows.where((F.col("key") == F.lit(HEAD_KEY)) & F.col("partition").isin([*facts]))
-    heads: dict[int, tuple[int, HeadMark]] = {}
-    for row in marks.select("partition", "offset", "value").orderBy("offset").collect():
-        number, offset = row["partition"], row["offset"]
-        mark = decode_head(None if row["value"] is None else bytes(row["value"]))
-        stop, cold = facts[number].stop, facts[number].cold_starts or ()
-        newest = max((each.offset for each in cold if each.offset < offset), default=-1)
-        if mark is not None and newest <= mark.through < offset and (stop is None or offset < stop.offset):
-            heads[number] = offset, mark
-    return heads
 
 
 def _marks_at(rows: DataFrame, partition: int, offsets: Iterable[int]) -> tuple[MarkedColdStart, ...]:

@@ -129,7 +129,7 @@ def _print_phase(part: FollowedPartition) -> None:
         say(f"{key} was overruled by a cold start: {held or 'it did not exist'}; now {asserted or 'it does not exist'}")
     if len(replica.overruled) > OVERRULED_SHOWN:
         say(f"{len(replica.overruled) - OVERRULED_SHOWN} more keys were overruled by a cold start")
-    replica.overruled = []
+    replica.overruled = ()
 
 
 def _warn_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:

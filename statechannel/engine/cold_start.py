@@ -109,7 +109,7 @@ class ColdStart:
         for difference in replica.overruled:
             key, held, asserted = difference
             context.emit("cold-start.overruled", partition=partition, bundle=key, held=held, asserted=asserted)
-        replica.overruled = []
+        replica.overruled = ()
         if not (live and replica.caught_up):
             return
         if mark.writer == context.identity.incarnation:
@@ -223,7 +223,10 @@ class ColdStart:
         by = {"broker": identity.broker, "incarnation": identity.incarnation}
         run.marked = True
         self._proposals.control(
-            partition, codec.COLD_START_KEY, {"through": run.through, "by": by}, failed=lambda: _not_marked(run)
+            partition,
+            codec.COLD_START_KEY,
+            {"through": run.through, "highest": context.replicas[partition].view.highest, "by": by},
+            failed=lambda: _not_marked(run),
         )
 
     def _may_mark(self, partition: int) -> bool:

@@ -28,8 +28,10 @@ class LogFindings:
         self._seen_s: dict[tuple[int, str], float] = {}
 
     def tick(self) -> None:
-        """Report what is new since the last call."""
+        """Report what is new since the last call, and hash what has changed since then."""
         for replica in self._context.replicas:
+            if replica.caught_up:
+                replica.summary()
             if replica.unused:
                 self._report_unused(replica)
             if replica.compared or self._differing:
@@ -63,22 +65,16 @@ class LogFindings:
                 if self._differing.pop(place, None) is not None:
                     context.emit("replica.agrees", partition=partition, member=broker, offset=comparison.offset)
                 continue
-            is_new = place not in self._differing
-            own, theirs = comparison.own, comparison.theirs
-            self._differing[place] = {
-                "partition": partition, "broker": broker, "offset": comparison.offset, "equal_at": comparison.equal_at,
-                "keys": own.keys, "digest": own.digest, "their_keys": theirs.keys, "their_digest": theirs.digest,
-            }  # fmt: skip
-            if is_new:
-                context.emit(
-                    "replica.differs",
-                    partition=partition,
-                    member=broker,
-                    offset=comparison.offset,
-                    equal_at=comparison.equal_at,
-                    keys=own.keys,
-                    their_keys=theirs.keys,
-                )
+            before, offset = self._differing.get(place), comparison.offset
+            facts = {
+                "equal_at": comparison.equal_at,
+                "keys": comparison.own.keys,
+                "their_keys": comparison.theirs.keys,
+            }
+            if before is None:
+                context.emit("replica.differs", partition=partition, member=broker, offset=offset, **facts)
+            if before is None or not facts.items() <= before.items():
+                self._differing[place] = {"partition": partition, "broker": broker, "offset": offset, **facts}
 
     def _report_counts(self, replica: Replica) -> None:
         partition = replica.partition
@@ -96,5 +92,8 @@ class LogFindings:
         self._counting = others | counts
 
     def fields(self) -> list[dict[str, Any]] | None:
-        """With whom this process differs, and since which offset; None if it agrees with all."""
+        """With whom this process differs, and since which offset; None if it agrees with all.
+
+        The same for as long as a difference is: most heartbeats repeat the one before.
+        """
         return [*self._differing.values()][:REPORTED_MAX] or None

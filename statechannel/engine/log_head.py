@@ -137,7 +137,8 @@ class LogHead:
         for replica in context.replicas:
             foreign = self._positions.foreign.get(replica.partition, -1)
             if foreign >= 0:
-                self._miss(replica, foreign, "brokers have read another topic under this name")
+                self._miss(replica, foreign, "brokers have read other records under this name")
+            replica.versions_below = self._positions.versions_below
             same = self._positions.same.get(replica.partition, -1)
             if same >= (0 if replica.phase is Phase.READING else replica.position):
                 self.unproven[replica.partition] = same

@@ -17,6 +17,7 @@ from zlib import crc32
 from statechannel.engine.commands import BoundTo, Declined, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import is_current, view_age_s
+from statechannel.engine.log_head import RESTORE
 from statechannel.engine.names import NameTarget, locate, locate_target, place
 from statechannel.engine.owner_cache import OwnerCache
 from statechannel.engine.pending_assignments import PendingAssignment
@@ -285,7 +286,9 @@ class Lookups:
         last_ms = self._presence.last_ms
         ago_s = max(0.0, (self._context.now.wall_ms - last_ms) / 1_000)
         heard = f"the last one was heard {ago_s:.0f} s ago" if last_ms else "none was ever heard"
-        return Wait(f"no broker is alive: {heard}", _NO_BROKER_HINT, NO_BROKER)
+        lost = any(replica.is_headless for replica in self._context.replicas)
+        hint = f"The log has lost records: {RESTORE}" if lost else _NO_BROKER_HINT
+        return Wait(f"no broker is alive: {heard}", hint, NO_BROKER)
 
     def _stale_age_s(self, namespace: str) -> float | None:
         """None where the answer comes from a current view, else how old that is."""

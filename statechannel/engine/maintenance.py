@@ -34,14 +34,14 @@ LOOKED_AT_A_TICK = 5_000
 
 @dataclass(slots=True)
 class _Quiet:
-    """Since when nothing has happened on a key that does not exist.
+    """Since when nothing has happened on a key that does not exist: by this process's clock, as that of Kafka may leap.
 
     Attributes:
         round: The newest round of the purge that met the key.
     """
 
     settled: int
-    since_ms: int
+    since_s: float
     round: int
 
 
@@ -64,7 +64,7 @@ class Maintenance:
         self._clean_sent_s = [0.0] * context.config.partitions
         self._just_read: dict[KeyState, Replica] = {}
         self._next_purge_s = 0.0
-        self._quiet_since_ms: dict[KeyState, _Quiet] = {}
+        self._quiet: dict[KeyState, _Quiet] = {}
         self._purging: dict[int, Iterator[KeyState]] = {}
         self._purge_round = 0
         self._purge_room = 0
@@ -119,7 +119,7 @@ class Maintenance:
     def view_replaced(self, partition: int) -> None:
         """The keys of this partition's former view are gone."""
         partitions = self._context.config.partitions
-        for table in (self._paying, self._outrun, self._quiet_since_ms):
+        for table in (self._paying, self._outrun, self._quiet):
             for key in [k for k in table if partition_of(k.namespace, partitions) == partition]:
                 del table[key]
         self._purging.pop(partition, None)
@@ -280,6 +280,7 @@ class Maintenance:
                 "by": {"broker": identity.broker, "incarnation": identity.incarnation},
                 "clean_to": replica.applied if clean else -1,
                 "partitions": replica.partitions,
+                "highest": replica.view.highest,
                 **({} if summary is None else summary._asdict()),
                 "written_at_ms": context.now.wall_ms,
             },
@@ -309,30 +310,33 @@ class Maintenance:
     def _forget_unseen(self, partition: int) -> None:
         """Forget the keys that this round did not meet: no view holds them any more."""
         partitions = self._context.config.partitions
-        for key in [k for k, quiet in self._quiet_since_ms.items() if quiet.round != self._purge_round]:
+        for key in [k for k, quiet in self._quiet.items() if quiet.round != self._purge_round]:
             if partition_of(key.namespace, partitions) == partition:
-                del self._quiet_since_ms[key]
+                del self._quiet[key]
 
     def _purge(self, replica: Replica, keys: list[KeyState]) -> None:
         """Nulls for keys that the tree does not reach: days after a deletion, or the lag after junk (R6)."""
         context = self._context
-        lag_ms = context.config.compaction_lag_s * 1000
-        deleted_ms = context.config.purge_deleted_after_s * 1000
+        now_s, lag_s, deleted_s = (
+            context.now.mono_s,
+            context.config.compaction_lag_s,
+            context.config.purge_deleted_after_s,
+        )
         open_debts = replica.view.ledger.open
         purged = 0
         for key in keys:
             if key.state is not None or key.purged or key in open_debts:
-                self._quiet_since_ms.pop(key, None)
+                self._quiet.pop(key, None)
                 continue
-            quiet = self._quiet_since_ms.get(key)
+            quiet = self._quiet.get(key)
             if quiet is None or quiet.settled != key.settled:
-                self._quiet_since_ms[key] = _Quiet(key.settled, replica.timestamp_ms, self._purge_round)
+                self._quiet[key] = _Quiet(key.settled, now_s, self._purge_round)
                 continue
             quiet.round = self._purge_round
             namespace = replica.view.get(key.namespace)
             outlived = namespace is not None and namespace.state is State.DELETED and not key.is_namespace
-            wait_ms = max(deleted_ms, lag_ms) if outlived else lag_ms
-            if replica.timestamp_ms - quiet.since_ms > wait_ms and self._purge_room > 0 and context.may_write:
+            wait_s = max(deleted_s, lag_s) if outlived else lag_s
+            if now_s - quiet.since_s > wait_s and self._purge_room > 0 and context.may_write:
                 self._purge_room -= 1
                 self._proposals.purge(replica.partition, key.key)
                 purged += 1

@@ -578,9 +578,7 @@ class Presence:
                 str(replica.partition): self._positions.epochs[replica.partition].at(replica.applied)
                 for replica in context.replicas
             },
-            # For those that start when the registry does not hold any more who had read that.
-            "missing": {str(replica.partition): replica.known for replica in context.replicas if replica.is_deprived}
-            or None,
+            **self._positions.fields(context.replicas),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,
         }

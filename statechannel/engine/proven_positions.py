@@ -1,14 +1,17 @@
-"""How far members had read the channel, by what they left in the registry: a log without that has lost records."""
+"""What members had read of the channel, by what they left in the registry: a log without that has lost records."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import MAX_INT
+from statechannel.protocol.digest import version_bound_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from statechannel.protocol.replica import Replica
 
 OFFSET_MAX: Final = MAX_INT // 4
 """A record that names a higher one is junk: a log of a million records a second comes there after seventy years."""
@@ -44,8 +47,9 @@ class ProvenPositions:
 
     Attributes:
         same: By those that read this topic, or did not name one.
-        foreign: By those that read another topic under the same name.
+        foreign: By those that read another topic under the same name, or wait as their log has lost records.
         epochs: Of Kafka's leaders, in the log that this process reads.
+        versions_below: Above every version that was accepted.
     """
 
     def __init__(self, log: str, partitions: int) -> None:
@@ -54,8 +58,8 @@ class ProvenPositions:
         self.same: dict[int, int] = {}
         self.foreign: dict[int, int] = {}
         self.epochs = {number: LeaderEpochs() for number in range(partitions)}
+        self.versions_below = 0
         self._read: dict[int, dict[int, int]] = {}
-        self._missing: dict[int, int] = {}
 
     def lost(self, ends: Mapping[int, int]) -> dict[int, int]:
         """Highest offset that was read and that this topic does not have, by partition. In any thread.
@@ -72,9 +76,6 @@ class ProvenPositions:
         """A heartbeat of the registry."""
         log, applied, epochs = info.get("log"), info.get("applied"), info.get("epochs")
         is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
-        missing = info.get("missing")
-        for number, offset in self._offsets({} if is_foreign else missing):
-            self._missing[number] = max(offset, self._missing.get(number, -1))
         positions = self.foreign if is_foreign else self.same
         for number, offset in self._offsets(applied):
             positions[number] = max(offset, positions.get(number, -1))
@@ -82,6 +83,9 @@ class ProvenPositions:
             if type(epoch) is int and epoch >= 0:
                 read = self._read.setdefault(number, {})
                 remember(read, epoch, max(offset, read.get(epoch, -1)), EPOCHS_MAX)
+        for number, offset in self._offsets(info.get("known")):
+            self.foreign[number] = max(offset, self.foreign.get(number, -1))
+        self.versions_below = max(self.versions_below, version_bound_in(info, "versions_below"))
 
     def _offsets(self, by_name: object) -> Iterator[tuple[int, int]]:
         """Offsets by partition; what has not this form is left out."""
@@ -95,5 +99,16 @@ class ProvenPositions:
         The epoch of the record at an offset never changes: where it is higher now, Kafka has truncated the log below that offset.
         """
         epochs, read = self.epochs[partition], self._read.get(partition, {})
-        lost = (offset for epoch, offset in read.items() if epochs.at(offset) > epoch)
-        return max(self._missing.get(partition, -1), *lost, -1)
+        return max((offset for epoch, offset in read.items() if epochs.at(offset) > epoch), default=-1)
+
+    def fields(self, replicas: Sequence[Replica]) -> dict[str, Any]:
+        """What a heartbeat says for those that start later: the registry forgets the heartbeats of members that are gone.
+
+        A power of two: most heartbeats repeat the one before.
+        """
+        highest = max((replica.view.highest for replica in replicas), default=0)
+        waiting = [replica for replica in replicas if not replica.caught_up and replica.is_headless]
+        return {
+            "known": {str(replica.partition): replica.known for replica in waiting if replica.known >= 0} or None,
+            "versions_below": max(self.versions_below, 1 << highest.bit_length()),
+        }

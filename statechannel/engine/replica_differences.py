@@ -19,7 +19,7 @@ class DifferingReplica(NamedTuple):
 
     Attributes:
         others: With whom it differs.
-        offset: At which it was compared last.
+        offset: The first at which they had these numbers of keys.
         equal_at: The newest offset at which both were equal; -1 if they never were.
         keys, their_keys: Numbers of their keys at `offset`.
     """

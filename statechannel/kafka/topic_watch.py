@@ -38,7 +38,6 @@ class TopicFindings:
         asked_s: Monotonic time of the queries.
         answered: Some broker answered.
         broken: Partitions that are no longer what was opened, with the reason.
-        doubtful: Partitions that need another answer.
         ends: End offsets of the partitions, if Kafka answered.
         first_offsets: Of partitions that must begin at offset 0 and do not: records were deleted from their heads.
         differences: Of all topics with a policy, by the last answers, the hard ones first.
@@ -48,7 +47,6 @@ class TopicFindings:
     asked_s: float
     answered: bool
     broken: Mapping[Place, str] = field(default_factory=dict)
-    doubtful: frozenset[Place] = frozenset()
     ends: Mapping[Place, int] = field(default_factory=dict)
     first_offsets: Mapping[Place, int] = field(default_factory=dict)
     differences: tuple[TopicSettingDifference, ...] = ()
@@ -56,7 +54,7 @@ class TopicFindings:
 
     def clears(self, place: Place, since_s: float) -> bool:
         """Whether the partition was confirmed unchanged by queries after `since_s`."""
-        return self.answered and self.asked_s >= since_s and place not in self.broken and place not in self.doubtful
+        return self.answered and self.asked_s >= since_s and place not in self.broken
 
 
 class TopicWatch:

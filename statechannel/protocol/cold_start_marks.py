@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from statechannel.protocol import codec
+from statechannel.protocol.digest import version_bound_in
 from statechannel.protocol.record import NEWEST_FORMAT
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ class Mark(NamedTuple):
     Attributes:
         writer: Incarnation of the process that accepted its view as the truth.
         through: Offset through which it had read the partition then.
+        highest: No version above it was accepted before; 0 in marks of older versions.
     """
 
     writer: str
     through: int
+    highest: int = 0
 
 
 class HeadMark(NamedTuple):
@@ -63,7 +66,7 @@ def _is_offset(value: object) -> bool:
 def decode_mark(value: bytes | None) -> Mark | None:
     """Content of a `!cold-start` record; None for other records."""
     loaded = _loaded(value)
-    return None if loaded is None else Mark(loaded["by"]["incarnation"], loaded["through"])
+    return None if loaded is None else Mark(loaded["by"]["incarnation"], loaded["through"], version_bound_in(loaded))
 
 
 def decode_head(value: bytes | None) -> HeadMark | None:
@@ -96,6 +99,7 @@ class Marks:
         mark: Its content.
         heartbeat: The newest heartbeat read.
         head: The newest mark of a lost head that counts, and its offset; None without one.
+        highest: Highest version that heartbeats and marks of cold starts name: keys that had it may have left no trace.
     """
 
     def __init__(self) -> None:
@@ -103,6 +107,7 @@ class Marks:
         self.mark: Mark | None = None
         self.heartbeat: Record | None = None
         self.head: tuple[int, HeadMark] | None = None
+        self.highest = 0
         self._word = -1
 
     def control_read(self, record: RecordRead, newest_format: int = NEWEST_FORMAT) -> Record | Mark | HeadMark | None:
@@ -115,6 +120,7 @@ class Marks:
             if heartbeat is not None:
                 self.heartbeat_read(record.offset)
                 self.heartbeat = heartbeat
+                self.highest = max(self.highest, version_bound_in(heartbeat.raw))
             return heartbeat
         if record.key == codec.COLD_START_KEY and self.read(record.offset, record.value):
             return self.mark
@@ -145,4 +151,5 @@ class Marks:
             return False
         self.newest = self._word = offset
         self.mark = mark
+        self.highest = max(self.highest, mark.highest)
         return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import blake2b, sha256
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
@@ -48,6 +47,8 @@ def line_of(
 
 DIGEST_BYTES: Final = 8
 PARTITIONS_MAX: Final = 100_000
+VERSION_BOUND_MAX: Final = MAX_INT // 4
+"""Junk and hostile records must not lift a bundle to where it has no next version."""
 
 
 class ViewSummary(NamedTuple):
@@ -56,25 +57,24 @@ class ViewSummary(NamedTuple):
     Attributes:
         keys: Number of keys with an accepted state, in this partition.
         digest: Of their lines, see `ViewDigest`.
-        highest: Highest version of any key, now or before.
     """
 
     keys: int
     digest: str
-    highest: int
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> ViewSummary | None:
         """The summary in a heartbeat; None where it has none, as those of older versions."""
-        keys, digest, highest = (raw.get(name) for name in cls._fields)
-        if type(keys) is not int or type(highest) is not int or type(digest) is not str:
+        keys, digest = (raw.get(name) for name in cls._fields)
+        if type(keys) is not int or type(digest) is not str:
             return None
-        sizes_fit = 0 <= keys <= MAX_INT and 0 <= highest <= MAX_INT and len(digest) == 2 * DIGEST_BYTES
-        return cls(keys, digest, highest) if sizes_fit else None
+        return cls(keys, digest) if 0 <= keys <= MAX_INT and len(digest) == 2 * DIGEST_BYTES else None
 
-    def holds_as(self, other: ViewSummary) -> bool:
-        """Whether both are of the same accepted states."""
-        return (self.keys, self.digest) == (other.keys, other.digest)
+
+def version_bound_in(raw: Mapping[str, Any], name: str = "highest") -> int:
+    """A bound of versions that a record names; 0 where it names none, or one that is none."""
+    bound = raw.get(name)
+    return bound if type(bound) is int and 0 <= bound <= VERSION_BOUND_MAX else 0
 
 
 def partitions_in(raw: Mapping[str, Any]) -> int | None:
@@ -98,46 +98,44 @@ def first_count(records: Iterable[RecordRead]) -> int | None:
     return None
 
 
-class ViewDigest:
-    """Digest of one partition that is kept up to date: the exclusive or of one hash for each line, in any order.
+class ComparedView(NamedTuple):
+    """What another broker's heartbeat says of the accepted keys at an offset, and what this reader holds there.
 
     Attributes:
-        complete: All keys were hashed once.
+        equal_at: The newest offset at which both were equal; -1 if they never were.
     """
+
+    broker: str
+    offset: int
+    theirs: ViewSummary
+    own: ViewSummary
+    equal_at: int
+
+    @property
+    def is_equal(self) -> bool:
+        return self.equal_at == self.offset
+
+
+class ViewDigest:
+    """Digest of one partition that follows its view: the exclusive or of one hash for each line, in any order."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        view.changed = {}
-        self._todo = iter(list(view.keys.values()))
+        view.changed = self._todo = dict.fromkeys(view.keys.values())
         self._hashes: dict[KeyState, int] = {}
         self._sum = 0
-        self.complete = False
 
     def is_of(self, view: View) -> bool:
         """Whether it follows this view, and not one that was replaced."""
         return self._view is view
 
-    def advance(self, keys_max: int) -> bool:
-        """Hash a portion of the keys that were there at the beginning, then what has changed; whether that was all."""
-        if not self.complete:
-            portion = list(islice(self._todo, keys_max))
-            self._take(portion)
-            self.complete = len(portion) < keys_max
-        changed = self._view.changed
-        if self.complete and changed:
-            self._view.changed = {}
-            self._take(changed)
-        return self.complete
-
-    def _take(self, keys: Iterable[KeyState]) -> None:
-        hashes = self._hashes
-        for key in keys:
+    def advance(self, keys_max: int) -> ViewSummary | None:
+        """Hash a portion of the keys that have changed, at first all; the summary if none is left."""
+        hashes, todo = self._hashes, self._todo
+        for _ in range(min(keys_max, len(todo))):
+            key, _ = todo.popitem()
             self._sum ^= hashes.pop(key, 0)
             if key.state is not None:
                 hashes[key] = hashed = int.from_bytes(blake2b(line(key), digest_size=DIGEST_BYTES).digest())
                 self._sum ^= hashed
-
-    def summary(self) -> ViewSummary:
-        """Of the view as it is; only when it is complete."""
-        view = self._view
-        return ViewSummary(len(self._hashes), f"{self._sum:0{2 * DIGEST_BYTES}x}", view.highest)
+        return None if todo else ViewSummary(len(hashes), f"{self._sum:0{2 * DIGEST_BYTES}x}")

@@ -105,19 +105,21 @@ class StrictReader:
     """Judges a log record by record, also across the marks of cold starts.
 
     Args:
+        marks: The marks read so far; they are taken further.
         finds_marks: It gets all records of the partition, and the marks among them count; else `start_cold` says where.
 
     Attributes:
         view: The accepted states; another object behind a cold start that changed some.
         cold_starts: Those read so far.
+        restated: Stale asserts that a mark may make count.
     """
 
-    def __init__(self, view: View, *, finds_marks: bool = True) -> None:
+    def __init__(self, view: View, marks: Marks | None = None, *, finds_marks: bool = True) -> None:
         self.view = view
         self.cold_starts: list[MarkedColdStart] = []
         self._finds_marks = finds_marks
-        self._marks = Marks()
-        self._restated = Restated()
+        self._marks = Marks() if marks is None else marks
+        self.restated = Restated()
 
     @property
     def head(self) -> HeadMark | None:
@@ -128,12 +130,16 @@ class StrictReader:
         """Judge the next record."""
         judgement = self.view.read(record.offset, record.key, record.value)
         if judgement.verdict is Verdict.ASSERT_STALE:
-            self._restated.read(record.offset, judgement)
+            self.restated.read(record.offset, judgement)
         elif judgement.verdict is Verdict.CONTROL and self._finds_marks:
-            asserts = self._restated.control_read(record, self._marks, self.view.newest_format)
-            if self._marks.newest == record.offset and self._marks.mark is not None:
-                self._overrule(MarkedColdStart(record.offset, record.timestamp_ms, self._marks.mark), asserts)
+            self.control_read(record)
         return judgement
+
+    def control_read(self, record: RecordRead) -> None:
+        """Apply a control record: a mark that counts makes the asserts of its writer count."""
+        asserts = self.restated.control_read(record, self._marks, self.view.newest_format)
+        if self._marks.newest == record.offset and self._marks.mark is not None:
+            self._overrule(MarkedColdStart(record.offset, record.timestamp_ms, self._marks.mark), asserts)
 
     def read_leniently(self, record: RecordRead) -> None:
         """Note the heartbeats and marks among records that another reader takes leniently."""
@@ -145,7 +151,7 @@ class StrictReader:
 
     def start_cold(self, cold_start: MarkedColdStart) -> None:
         """Apply a cold start whose mark lies between the records: for a reader that gets those of some namespaces only."""
-        self._overrule(cold_start, self._restated.take(cold_start.mark))
+        self._overrule(cold_start, self.restated.take(cold_start.mark))
 
     def _overrule(self, cold_start: MarkedColdStart, asserts: Sequence[LateAssert]) -> None:
         overruled: Sequence[OverruledState] = ()

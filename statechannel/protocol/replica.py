@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bulk_fold import read_many
 from statechannel.protocol.cold_start_marks import Marks
-from statechannel.protocol.digest import ViewDigest, ViewSummary, partitions_in
+from statechannel.protocol.digest import (
+    VERSION_BOUND_MAX,
+    ComparedView,
+    ViewDigest,
+    ViewSummary,
+    partitions_in,
+    version_bound_in,
+)
 from statechannel.protocol.gaps import could_be_cleaned
 from statechannel.protocol.joiner import Aside, Joiner
-from statechannel.protocol.overruling import OverruledState, Restated, continued, lift, overrule
-from statechannel.protocol.record import NEWEST_FORMAT
+from statechannel.protocol.overruling import OverruledState, StrictReader, continued, lift
+from statechannel.protocol.record import NEWEST_FORMAT, Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statechannel.protocol.log import RecordRead
-    from statechannel.protocol.record import Record
 
 
 class Phase(StrEnum):
@@ -36,31 +42,11 @@ class Phase(StrEnum):
     BROKEN = "broken"  # the topic is not the one that was opened
 
 
-class ComparedView(NamedTuple):
-    """What another broker's heartbeat says of the accepted keys at an offset, and what this reader holds there.
-
-    Attributes:
-        equal_at: The newest offset at which both were equal; -1 if they never were.
-    """
-
-    broker: str
-    offset: int
-    theirs: ViewSummary
-    own: ViewSummary
-    equal_at: int
-
-    @property
-    def is_equal(self) -> bool:
-        return self.equal_at == self.offset
-
-
 KEPT_MAX_BYTES: Final = 256 * 2**20
 VERSIONS_A_RECORD: Final = 2
-VERSION_BOUND_MAX: Final = codec.MAX_INT // 4
-"""Junk and hostile heartbeats must not lift a bundle to where it has no next version."""
 UNPROVEN_RECORDS: Final = 10_000
 """Records after the position of a member's last registry heartbeat that may be lost with a log."""
-HASHED_AT_ONCE: Final = 5_000
+HASHED_AT_ONCE: Final = 1_000
 COMPARED_MAX: Final = 10_000
 KEPT_UP_S: Final = 10.0
 """A reader that judges has kept up if it saw the end of the log so lately; the cleaner takes longer from one pass to the next."""
@@ -89,6 +75,7 @@ class Replica:
         known: Highest offset that another process had read, by the registry, while the log ends below it or is another one; -1
             without such a proof.
         is_truncated: What lay there through `known` was truncated; the log may be longer again.
+        versions_below: No version was accepted at or above it while members wrote to the registry, as they say there.
         compared: What heartbeats say of the accepted keys beside what this reader holds, the newest of each broker.
         other_counts: Number of partitions by broker, of those that distribute the channel's keys by another one than this reader.
         kept: The view that was judged until records were deleted that this reader had not read; None without one.
@@ -129,19 +116,20 @@ class Replica:
         self._has_gap = False  # met by the reading before this one, which starts over for it
         self._aside: Aside | None = None
         self.marks = Marks()
-        self.overruled: list[OverruledState] = []
+        self.overruled: Sequence[OverruledState] = ()
         self.first_offset = 0
         self.known = -1
         self.kept: View | None = None
         self._skipped_to = -1  # offset behind those that are taken for markers since the log was opened
         self._left: View | None = None  # judged until this reader was left at a gap
         self.is_truncated = False
+        self.versions_below = 0
         self.compared: dict[str, ComparedView] = {}
         self.other_counts: dict[str, int] = {}
         self._digest: ViewDigest | None = None
         self._is_count_confirmed = False
         self.unused: list[tuple[int, int]] = []
-        self._restated = Restated()
+        self._strictly = StrictReader(self.view, self.marks)
         self._opened_at_s = 0.0
         self._ended_at_s = 0.0
         self._clock_ahead_ms: float | None = None
@@ -163,11 +151,6 @@ class Replica:
         return lost and not self.marks.restates(self.first_offset, self.known)
 
     @property
-    def is_deprived(self) -> bool:
-        """Whether records that others had read were truncated, and no mark says that this was accepted."""
-        return self.is_truncated and self.is_headless
-
-    @property
     def applied(self) -> int:
         """Offset through which everything was applied."""
         return self.position - 1
@@ -183,7 +166,6 @@ class Replica:
         self.position = self.timestamp_ms = 0
         self.end_offset, self.first_offset = end_offset, first_offset
         self.marks = Marks()
-        self._restated = Restated()
         self._aside = None
         self.phase = Phase.READING
         self.strict = False
@@ -192,6 +174,7 @@ class Replica:
             self._begin_lenient()
         else:
             self.view = View(self.partition, self.partitions, self._newest)
+        self._strictly = StrictReader(self.view, self.marks)
         self._advance(now_s)
 
     def complete_as_of(self, as_of_s: float | None) -> None:
@@ -233,43 +216,38 @@ class Replica:
             return None
         self.position = record.offset + 1
         self.timestamp_ms = record.timestamp_ms
-        judgement = self.view.read(record.offset, record.key, record.value)
+        judgement = self._strictly.read(record)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             self.position = record.offset
             self._stop(judgement.format, record.offset)
             return None
-        if judgement.verdict is Verdict.CONTROL:
-            self._look_at(record)
-        elif judgement.verdict is Verdict.ASSERT_STALE:
-            self._restated.read(record.offset, judgement)
+        if self._strictly.view is not self.view:
+            self.view, self.overruled = self._strictly.view, self._strictly.cold_starts[-1].overruled or ()
         self._advance(now_s)
         return judgement
 
     def _look_at(self, record: RecordRead) -> None:
-        """Apply heartbeats and marks in a strict read: a mark that counts makes the asserts of its writer count."""
-        asserts = self._restated.control_read(record, self.marks, self._newest)
-        if asserts and self.phase is Phase.READING:
-            self.view, self.overruled = overrule(self.view, asserts)
-        if record.key == codec.HEARTBEAT_KEY and self.phase is Phase.CAUGHT_UP and self.marks.heartbeat is not None:
-            self._compare(self.marks.heartbeat, record.offset)
+        """Take in a heartbeat or a mark while caught up: what a mark means is not for this reader to say."""
+        heartbeat = self.marks.control_read(record, self._newest)
+        if isinstance(heartbeat, Record):
+            self._compare(heartbeat, record.offset)
+            self.view.highest = max(self.view.highest, self.marks.highest)
 
     def summary(self) -> ViewSummary | None:
-        """Of the view of a reader that is caught up; None until all keys were hashed, a portion at each call."""
+        """Of the view of a reader that is caught up; None until all changed keys were hashed, a portion at each call."""
         if self._digest is None or not self._digest.is_of(self.view):
             self._digest = ViewDigest(self.view)
-        return self._digest.summary() if self._digest.advance(HASHED_AT_ONCE) else None
+        return self._digest.advance(HASHED_AT_ONCE)
 
     def _compare(self, heartbeat: Record, offset: int) -> None:
         """Compare what a heartbeat says of the accepted keys with the view, if nothing was accepted since it was written."""
         if not self._counts_like(heartbeat):
             return
-        theirs, own = ViewSummary.read(heartbeat.raw), self.summary()
-        if theirs is not None:
-            self.view.highest = max(self.view.highest, min(theirs.highest, VERSION_BOUND_MAX))
-        if theirs is None or own is None or not self.view.changed_at <= heartbeat.covers < offset:
+        theirs = ViewSummary.read(heartbeat.raw)
+        if theirs is None or not self.view.changed_at <= heartbeat.covers < offset:
             return
-        before = self.compared.get(heartbeat.broker)
-        if self._note(heartbeat, theirs, own):
+        own, before = self.summary(), self.compared.get(heartbeat.broker)
+        if own is None or self._note(heartbeat, theirs, own):
             return
         if self._skipped_to >= 0 and (before is None or (before.is_equal and before.offset < self._skipped_to - 1)):
             # Of what others skipped as well they hold the same: it was this reader that missed something.
@@ -280,7 +258,7 @@ class Replica:
 
     def _note(self, heartbeat: Record, theirs: ViewSummary, own: ViewSummary) -> bool:
         before, offset = self.compared.get(heartbeat.broker), heartbeat.covers
-        equal = theirs.holds_as(own)
+        equal = theirs == own
         since = offset if equal else -1 if before is None else before.equal_at
         comparison = ComparedView(heartbeat.broker, offset, theirs, own, equal_at=since)
         remember(self.compared, heartbeat.broker, comparison, COMPARED_MAX)
@@ -345,11 +323,11 @@ class Replica:
         else:
             before = self.position
             end = self.end_offset - self._tail
-            self.position = read_many(self.view, records, before, end, self._restated, seen)
+            self.position = read_many(self.view, records, before, end, self._strictly.restated, seen)
             taken = self.position - before
             for record in seen:
                 if record.key in (codec.HEARTBEAT_KEY, codec.HEAD_KEY):
-                    self._look_at(record)
+                    self._strictly.control_read(record)
         if taken:
             self.timestamp_ms = records[taken - 1].timestamp_ms
         return taken
@@ -499,7 +477,7 @@ class Replica:
         voucher = aside.voucher
         if aside.clean_to < aside.refused_to and (voucher is None or voucher.incarnation == aside.refused):
             return
-        if self.is_deprived:
+        if self.is_truncated and self.is_headless:
             return  # who vouches for it may not know either what else was there
         if self.first_offset > 0 and not self.marks.restates(self.first_offset, -1) and not self._accepts_lost_head:
             return
@@ -534,8 +512,8 @@ class Replica:
         if voucher is None or theirs is None or partitions_in(voucher.raw) != self.partitions:
             return True
         self._digest = ViewDigest(view)
-        self._digest.advance(len(view.keys) + 1)
-        return self._note(voucher, theirs, self._digest.summary())
+        own = self._digest.advance(len(view.keys))
+        return own is None or self._note(voucher, theirs, own)
 
     def assume(self) -> list[str]:
         """Cold start: accept the view as the truth; returns the keys that have to be asserted.
@@ -571,18 +549,23 @@ class Replica:
         key may still be in flight.
         """
         heartbeat = self.marks.heartbeat
-        summary = None if heartbeat is None else ViewSummary.read(heartbeat.raw)
+        highest = 0 if heartbeat is None else version_bound_in(heartbeat.raw)
         records = max(self.position, self.known + UNPROVEN_RECORDS if self.known >= 0 else 0) + 1
         # An older version wrote the heartbeat, or one that may not know what was truncated.
-        if self.is_truncated or heartbeat is None or summary is None or heartbeat.covers >= self.position:
-            return min(VERSION_BOUND_MAX, self.view.highest + VERSIONS_A_RECORD * records)
-        return min(VERSION_BOUND_MAX, summary.highest + VERSIONS_A_RECORD * (records - heartbeat.covers))
+        if self.is_truncated or heartbeat is None or not highest or heartbeat.covers >= self.position:
+            bound = self.view.highest + VERSIONS_A_RECORD * records
+        else:
+            bound = highest + VERSIONS_A_RECORD * (records - heartbeat.covers)
+        if self.is_headless:
+            bound = max(bound, self.versions_below + VERSIONS_A_RECORD * UNPROVEN_RECORDS)
+        return min(VERSION_BOUND_MAX, bound)
 
     def _catch_up(self, why: str) -> None:
         self.phase = Phase.CAUGHT_UP
         self.why = why
         self._aside = self.kept = None
         self.view.changed_at = self.view.applied
+        self.view.highest = max(self.view.highest, self.marks.highest)
 
     def _start_over(self, why: str) -> None:
         self.phase = Phase.START_OVER

@@ -254,7 +254,11 @@ class Router(OfOneProcess):
     # --- the whole view ---------------------------------------------------------------------------------------------
 
     def bundles(self, namespace: str | None = None) -> list[BundleSeen]:
-        """All bundles, or those of a namespace, as they are known now; in the loop's thread."""
+        """All bundles, or those of a namespace, as they are known now; in the loop's thread.
+
+        A partition that could not be joined yet has none here, as where its log has lost records and no broker lives: `lookup`
+        says so (`no-broker`, `joining`).
+        """
         if namespace is not None:
             arguments.text("namespace", namespace)
         self._require_open()

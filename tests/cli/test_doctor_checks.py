@@ -43,6 +43,7 @@ IN_FLIGHT = {"bundle": "t/n/0x0_0x1", "state": "Releasing", "from": "b1", "to": 
 WAITS_FOR = {"waits_for_broker": "b1", "waits_for_hook": "on_release"}
 PAUSED = {"broker": "b1", "why": "many lost", "left_ms": 9_000, "lost_since_ms": None}
 UNSERVED = {"bundles": 3, "assigned": 3, "brokers": ["b9"], "since_ms": None}
+UNOWNED = {"bundles": 2, "since_ms": None, "bundle": "t/n/0x0_0x1"}
 DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
 HOUR = 3_600_000
 
@@ -393,6 +394,8 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         Severity.ERROR,
         "b1 has paused repair: many lost; it goes on by itself in 9.00 s",
     ),
+    ("unowned", with_standing(healthy(), without_owner=UNOWNED), "without-owner", Severity.WARNING, "1 and 1 more"),
+    ("by all", heard((60, heartbeat("b1")), without_owner=UNOWNED), "without-owner", Severity.CRITICAL, "0x0_0x1"),
     (
         "orphans, and nobody is there",
         heard((60, heartbeat("b1")), without_service=UNSERVED),

@@ -215,7 +215,7 @@ def test_bundles_that_were_served_and_have_no_owner_are_counted_but_for_those_th
         place = {"channel": "c", "bootstrap_servers": "k:1"}
         return status_figures.figures(views, registry, inputs, Remarks(), **place)["without_owner"]
 
-    assert found() == {"bundles": 1, "since_ms": left_ms}
+    assert found() == {"bundles": 1, "since_ms": left_ms, "bundle": f"{NAMESPACE}/{UPPER}"}
     log.write(f"{NAMESPACE}/{UPPER}", "Assigning", to="b2")
     assert found() is None
 
@@ -496,9 +496,9 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"stopped": {"0": {"offset": 7, "format": 9}}}, "unknown", "newer-format"),
     ({"brokers": [broker("b1"), broker("b2", **LOST)]}, "degraded", "broker-lost"),
     ({"without_service": UNSERVED}, "degraded", "owner-unreachable"),
-    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_001}}, "degraded", "without-owner"),
-    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_000}}, "healthy", ""),
-    ({"without_owner": {"bundles": 1, "since_ms": None}}, "degraded", "without-owner"),
+    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_001, "bundle": "t/n/x"}}, "degraded", "without-owner"),
+    ({"without_owner": {"bundles": 11, "since_ms": AT - 1_000, "bundle": "t/n/x"}}, "healthy", ""),
+    ({"without_owner": {"bundles": 1, "since_ms": None, "bundle": "t/n/x"}}, "degraded", "without-owner"),
     ({"leader": None}, "degraded", "no-leader"),
     (
         {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},

@@ -35,12 +35,17 @@ def frame_of(session: SparkSession, records: Iterable[RecordRead]) -> DataFrame:
 
 
 class LogTopic:
-    """A log that stands for the topic: what lies in it now, whatever was cleaned away."""
+    """A log that stands for the topic: what lies in it now, whatever was cleaned away.
+
+    Attributes:
+        first: Offset below which all records were deleted.
+    """
 
     def __init__(self, session: SparkSession, partitions: int) -> None:
         self.session = session
         self.partitions = partitions
         self.records: list[RecordRead] = []
+        self.first = 0
 
     def whole(self, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
         """As the job reads it for a join."""
@@ -50,7 +55,7 @@ class LogTopic:
     def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
         """Where it begins and ends; nothing is ever wrong with it."""
         last = {number: [r.offset for r in self.records if r.partition == number] for number in positions}
-        return {number: OffsetBounds(0, max(offsets, default=-1) + 1) for number, offsets in last.items()}
+        return {number: OffsetBounds(self.first, max(offsets, default=-1) + 1) for number, offsets in last.items()}
 
 
 def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:

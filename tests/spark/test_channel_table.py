@@ -10,11 +10,13 @@ import pytest
 
 from spark.core.store import SnapshotStore
 from spark.replay.logs import archive_log
-from statechannel.protocol.log import RecordRead
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import Judgement
 from statechannel.replay import auditor
 from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
+from tests.support.lone_engine import heartbeat
 from tests.twin import loggen
+from tests.unit.audit import test_lost_head as lost_head
 from tests.unit.core.against_twin import KNOBS, record_of
 
 if TYPE_CHECKING:
@@ -139,3 +141,23 @@ def test_a_table_that_is_older_than_its_checkpoint_misses_nothing(session: Spark
     assert pointer.meta["digest"] == digest
     assert pointer.meta["incomplete"] == []
     assert {(row["partition"], row["offset"]): row["verdict"] for row in archived(tmp_path)} == verdicts
+
+
+def test_a_view_of_a_log_that_has_lost_its_head_is_tentative_until_it_was_restated(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """A heartbeat alone vouches for what its writer knows, and that is more than the log has."""
+    restated = len(lost_head.ROWS) + len(lost_head.RESTATED)
+    head = (lost_head.head_mark(lost_head.FIRST), (b"!heartbeat", heartbeat("b-1", restated)))
+    rows = enumerate([*lost_head.ROWS, *lost_head.RESTATED, *head])
+    topic = LogTopic(session, 1)
+    topic.first = lost_head.FIRST
+    topic.records = [RecordRead(Topic.CHANNEL, 0, at, at, *row) for at, row in rows if at >= topic.first]
+    table = table_on(topic, tmp_path)
+    found = []
+    for batch in pieces(topic.records, [len(lost_head.ROWS) - topic.first]):
+        table.process(frame_of(session, batch))
+        pointer = SnapshotStore(str(tmp_path / "view")).latest()
+        assert pointer is not None
+        found.append((pointer.meta["tentative"], pointer.meta["keys"]))
+    assert found == [(True, 0), (False, 2)]

@@ -21,12 +21,13 @@ from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
-from statechannel.protocol.log import RecordRead
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
 from tests.spark.kafka_logs import UNCOMPILED, WAIT_S, Job, LogInKafka, again, until
 from tests.support.clean_logs import clean_lines, vouching
 from tests.support.kafka_lanes import Kafka
 from tests.twin import loggen
+from tests.unit.audit.test_lost_head import head_mark
 from tests.unit.core.against_twin import KNOBS, record_of
 
 if TYPE_CHECKING:
@@ -152,7 +153,10 @@ def test_a_head_that_was_trimmed(session: SparkSession, kafka: Kafka, topic_pref
         assert (missing["from_offset"], missing["to_offset"]) == (position, 59)
         offsets = [row["offset"] for row in one.rows()]
         assert offsets == [*range(position), *range(60, len(records) + 2)]
-        assert meta["tentative"] is False
+        assert meta["tentative"] is True, "nobody has restated what was deleted"
+    restated = len(records) + 2
+    log.write([RecordRead(Topic.CHANNEL, 0, restated, 0, *head_mark(restated - 1, 60)), vouching(restated + 1)])
+    assert accepts.run()["tentative"] is False
 
 
 def test_a_newer_format(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:

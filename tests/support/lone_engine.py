@@ -183,7 +183,8 @@ class LoneEngine:
         self._pump()
 
     def ask_end(self) -> None:
-        """The reader asks where the log ends, as it does where nothing comes."""
+        """The reader asks where both logs end, as it does where nothing comes."""
+        self._step(PositionReached(Topic.REGISTRY, 0, self._heard, self._now_s))
         self._reached()
         self._pump()
 

@@ -173,7 +173,10 @@ def history(
         print_json({"whole": changes.is_whole, "changes": [change.fields() for change in rows]})
         return
     if not changes.is_whole:
-        say("note: the topic is compacted: of older changes only the newest of each policy is left")
+        say(
+            "note: offsets of the topic are missing: compaction leaves only the newest of older changes of a policy, "
+            "and transactions take offsets, too"
+        )
     _show_changes(rows)
 
 

@@ -23,6 +23,7 @@ from statechannel.cli.status.health import (
     pause_sentence,
     slow_operations,
     term_text,
+    unowned_sentence,
     unplaced_sentence,
     unserved_by_all,
     unserved_by_some,
@@ -432,6 +433,21 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def without_owner(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Bundles that were served and have no owner, though no unload was requested."""
+    sentence, nobody = unowned_sentence(facts.status) if facts.status else "", _nobody(facts)
+    if sentence:
+        yield DoctorFinding(
+            Severity.CRITICAL if nobody else Severity.WARNING,
+            sentence,
+            "No broker serves them until the leader assigns what a shutdown left, or a client looks them up.",
+            "Start brokers."
+            if nobody
+            else f"`statechannel lookup {facts.status['without_owner']['bundle']}` assigns it; if no broker takes it, see the "
+            "findings about brokers, declines and placement.",
+        )
+
+
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
     refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
@@ -568,5 +584,6 @@ CHECKS = (
     DoctorCheck("unplaced", "placement finds a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
     DoctorCheck("canary", "brokers answer as the log says", canary, needs=("kafka", "registry", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
+    DoctorCheck("without-owner", "no bundle has lost its owner", without_owner, needs=("kafka", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
 )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from statechannel.broker.observe.kafka_limits import REFUSED_HINTS, THROTTLED_HINT, refused_sentence, throttled_sentence
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, EmbeddedFacts, Severity, WantedTopic
 from statechannel.cli.doctor.checks_log import channel_of
 from statechannel.cli.kit.output import duration
-from statechannel.cli.status.health import refused_sentence, throttled_sentence
 from statechannel.embedded import BrokerState
-from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.kafka.client_settings import BROKER_CLIENT
 from statechannel.kafka.errors import CLIENT_LIMIT
 from statechannel.kafka.topic_policy import LARGEST_RECORD_BYTES, LEADER
@@ -373,16 +372,6 @@ def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> Docto
     )
 
 
-_REFUSED_TODO: Mapping[str, str] = {
-    RefusalReason.TOO_LARGE: f"Raise what is named: the client property {CLIENT_LIMIT} to {LARGEST_RECORD_BYTES:,} or more at "
-    "each broker, one after the other (`statechannel rolling-restart`); max.message.bytes of the topic while brokers run: "
-    "`kafka-configs.sh --alter`.",
-    RefusalReason.DENIED: "`statechannel acl check --role broker` lists the missing rights; one that is granted counts at once.",
-    RefusalReason.INVALID: "Compare the settings of the topic above; they can be changed while brokers run "
-    "(`kafka-configs.sh --alter`).",
-}
-
-
 def limits(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Records that Kafka refuses for good, quotas that throttle brokers, and the client's own limit of a record."""
     own = facts.connection.client.properties.get(CLIENT_LIMIT, "") if facts.connection is not None else ""
@@ -400,15 +389,14 @@ def limits(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 Severity.ERROR,
                 refused,
                 "What they were to do is rejected, and to try again does not help.",
-                _REFUSED_TODO.get(row["refused"]["reason"], ""),
+                REFUSED_HINTS.get(row["refused"]["reason"], ""),
             )
         if throttled:
             yield DoctorFinding(
                 Severity.WARNING,
                 throttled,
                 "Its heartbeats and records are late: others may take it for lost, and repair its bundles.",
-                "Raise the quota of its user or client id, or exempt it (`kafka-configs.sh --entity-type users|clients`); it "
-                "counts at once. To the network nothing is wrong.",
+                THROTTLED_HINT,
             )
 
 

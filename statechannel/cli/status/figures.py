@@ -208,19 +208,22 @@ def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict
 
 
 def _without_owner(views: LogViews, times: LogTimes, declined: Collection[str]) -> dict[str, Any] | None:
-    """Bundles that lost their owner though no unload was requested, and the earliest time of that; None: there are none.
+    """Bundles that lost their owner though no unload was requested, the first of them, and when that was; None: there are none.
 
     Args:
         declined: Bundles that are reported as declined already.
     """
     waiting = [
-        times.of(part.view.partition, key.offset)
+        (times.of(part.view.partition, key.offset), key.name)
         for part in views.parts
         for key in part.view.live()
         if key.state is State.UNASSIGNED and key.flow in _NOT_ON_REQUEST and key.name not in declined
     ]
-    since_ms = [at_ms for at_ms in waiting if at_ms is not None]
-    return {"bundles": len(waiting), "since_ms": min(since_ms, default=None)} if waiting else None
+    if not waiting:
+        return None
+    known = [(at_ms, name) for at_ms, name in waiting if at_ms is not None]
+    since_ms, bundle = min(known) if known else waiting[0]
+    return {"bundles": len(waiting), "since_ms": since_ms, "bundle": bundle}
 
 
 def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIncidents) -> list[dict[str, Any]]:

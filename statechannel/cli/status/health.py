@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from statechannel.broker.observe.kafka_limits import refused_sentence, throttled_sentence
 from statechannel.broker.observe.topic_conditions import head_lost_sentence, positions_lost_sentence
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.topic_state import is_restated
 from statechannel.engine.effects import Hook
-from statechannel.engine.kafka_limits import QUOTAS
 from statechannel.engine.replica_differences import DifferingReplica, replica_differences
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import Verdict
@@ -19,8 +19,7 @@ from statechannel.settings import Settings
 LAG_WARNING_MS = 5_000
 """A broker that is further behind the log is a problem."""
 BLOCKED_LATELY_MS = 60_000
-HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = REFUSED_LATELY_MS = 600_000
-THROTTLED_LATELY_MS = 30_000
+HOOK_FAILED_LATELY_MS = DECLINED_LATELY_MS = 600_000
 _BRIEF_MS = 1_000
 _NAMED = 3
 _DOES = {Hook.ON_RELEASE: "release", Hook.ON_OWN: "take", Hook.ON_SPLIT: "split"}
@@ -150,9 +149,9 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     by_some = unserved_by_some(fields, limits)
     if by_some:
         yield HealthProblem(HealthReason.DECLINED_BY_SOME, decline_sentence(by_some) + _listed(by_some))
-    unowned = fields.get("without_owner")
-    if unowned is not None and (unowned["since_ms"] is None or fields["at_ms"] - unowned["since_ms"] > _BRIEF_MS):
-        yield HealthProblem(HealthReason.WITHOUT_OWNER, _unowned_sentence(unowned))
+    unowned = unowned_sentence(fields)
+    if unowned:
+        yield HealthProblem(HealthReason.WITHOUT_OWNER, f"{unowned}; a lookup of each assigns it")
     reported = canary_sentence(fields)
     if reported:
         yield HealthProblem(HealthReason.CANARY, reported)
@@ -220,9 +219,11 @@ def _of_brokers(fields: Mapping[str, Any], alive: Sequence[Mapping[str, Any]]) -
             yield HealthProblem(HealthReason.HOOK_FAILS, failing.sentence)
         refused, throttled = refused_sentence(row), throttled_sentence(row)
         if refused:
-            yield HealthProblem(HealthReason.KAFKA_REFUSES, refused)
+            yield HealthProblem(HealthReason.KAFKA_REFUSES, f"{refused}, since {moment(row['refused']['since_ms'])}")
         if throttled:
-            yield HealthProblem(HealthReason.KAFKA_THROTTLES, throttled)
+            yield HealthProblem(
+                HealthReason.KAFKA_THROTTLES, f"{throttled}, since {moment(row['throttled']['since_ms'])}"
+            )
     if alive and not any(row["accepting"] for row in alive):
         yield HealthProblem(HealthReason.NONE_ACCEPTS, "no broker accepts bundles")
     late = [row for row in fields["brokers"] if (row["lag_ms"] or 0) >= LAG_WARNING_MS]
@@ -303,13 +304,16 @@ def _listed(refused: Sequence[Mapping[str, Any]]) -> str:
     return f": {refused[0]['bundle']}" if len(refused) == 1 else "; `statechannel bundles --unowned` lists them"
 
 
-def _unowned_sentence(unowned: Mapping[str, Any]) -> str:
-    many = "1 bundle was" if unowned["bundles"] == 1 else f"{unowned['bundles']} bundles were"
-    since = "" if unowned["since_ms"] is None else f", since {moment(unowned['since_ms'])}"
-    return (
-        f"{many} served, no unload was requested, and no broker owns {'it' if unowned['bundles'] == 1 else 'them'}{since}; "
-        "`statechannel bundles --unowned` lists them, and a lookup of each assigns it"
-    )
+def unowned_sentence(fields: Mapping[str, Any]) -> str:
+    """Which bundles lost their owner though no unload was requested; empty without any, or for a moment."""
+    unowned = fields.get("without_owner")
+    if unowned is None or (unowned["since_ms"] is not None and fields["at_ms"] - unowned["since_ms"] <= _BRIEF_MS):
+        return ""
+    others = unowned["bundles"] - 1
+    since = "" if unowned["since_ms"] is None else f" since {moment(unowned['since_ms'])}"
+    many, which = (f"{others + 1} bundles were", "them") if others else ("1 bundle was", "it")
+    more = f" and {others} more (`statechannel bundles --unowned`)" if others else ""
+    return f"{many} served, no unload was requested, and{since} no broker owns {which}: {unowned['bundle']}{more}"
 
 
 def differing_replicas(fields: Mapping[str, Any]) -> list[DifferingReplica]:
@@ -328,28 +332,6 @@ def blocked_sentence(row: Mapping[str, Any]) -> str:
     return (
         f"{row['broker']}'s event loop is blocked ({blocked['place']}{hook}): {times} since its start, the last time "
         f"{duration(blocked['ago_ms'])} ago"
-    )
-
-
-def refused_sentence(row: Mapping[str, Any]) -> str:
-    """Which records of a broker Kafka refused for good lately; else empty."""
-    refused = row.get("refused")
-    if refused is None or refused["ago_ms"] > REFUSED_LATELY_MS:
-        return ""
-    times = "once" if refused["times"] == 1 else f"{refused['times']} times since {moment(refused['since_ms'])}"
-    ago = duration(refused["ago_ms"])
-    return f"Kafka refuses records of {row['broker']}: {refused['message']}; {times}, the last time {ago} ago"
-
-
-def throttled_sentence(row: Mapping[str, Any]) -> str:
-    """For how long Kafka throttles a broker, and by which quotas; empty if it does not."""
-    throttled = row.get("throttled")
-    if throttled is None or throttled["ago_ms"] > THROTTLED_LATELY_MS:
-        return ""
-    return (
-        f"Kafka throttles the {throttled['kind']} {throttled['client']} of {row['broker']}: "
-        f"{throttled['throttled_ms'] / 1_000:.1f} s of the last {throttled['window_ms'] / 1_000:.0f} s, since "
-        f"{moment(throttled['since_ms'])} ({QUOTAS[throttled['kind']]})"
     )
 
 

@@ -8,6 +8,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from statechannel.broker.observe.kafka_limits import (
+    REFUSED_HINTS,
+    THROTTLED_HINT,
+    refused_sentence,
+    throttled_sentence,
+)
 from statechannel.broker.observe.topic_conditions import head_lost_hint, head_lost_sentence
 from statechannel.engine.replica_differences import REPLICA_DIFFERS_HINT, DifferingReplica
 from statechannel.engine.troubles import UnplacedCause
@@ -43,6 +49,8 @@ class ProblemKind(StrEnum):
     STUCK = "stuck"
     TOPIC_DIFFERS = "topic-differs"
     HOOK_FAILED = "hook-failed"
+    REFUSED = "refused"
+    THROTTLED = "throttled"
     UNPLACED = "unplaced"
     DRAIN_BLOCKED = "drain-blocked"
     JUNK = "junk"
@@ -232,6 +240,12 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
                 f"Look at the log of {name}: the hook is code of the service that runs there.",
                 look.at_ms - failed["ago_ms"],
             )  # fmt: skip
+        refused, throttled = row["refused"], row["throttled"]
+        if refused is not None and (sentence := refused_sentence(row)):
+            hint = REFUSED_HINTS.get(refused["reason"], "Look at its log.")
+            yield ProblemSeen(ProblemKind.REFUSED, name, sentence, hint, refused["since_ms"])
+        if throttled is not None and (sentence := throttled_sentence(row)):
+            yield ProblemSeen(ProblemKind.THROTTLED, name, sentence, THROTTLED_HINT, throttled["since_ms"])
         unplaced = row["unplaced"]
         if unplaced is not None:
             filtered = unplaced["cause"] == UnplacedCause.POLICIES

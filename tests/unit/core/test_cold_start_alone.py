@@ -35,7 +35,7 @@ class StubReplica:
         self.overruled: list[OverruledState] = []
         self.marks = SimpleNamespace(newest=-1)
         names = [name.encode() for name in KEYS]
-        self.view = SimpleNamespace(keys={name: KeyState("t/n", -1, -1) for name in names})
+        self.view = SimpleNamespace(keys={name: KeyState("t/n", -1, -1) for name in names}, highest=7)
 
     @property
     def caught_up(self) -> bool:

@@ -81,7 +81,7 @@ def test_a_reader_of_the_whole_log_ends_with_the_same_keys_and_reports_none_that
     held = strict.view.get(NAMESPACE.decode())
     assert held is not None
     assert (held.state, held.version) == (State.DELETED, key.version)
-    assert strict.overruled == []
+    assert not strict.overruled
 
 
 def test_junk_of_the_highest_version_does_not_keep_other_bundles_from_going_on() -> None:

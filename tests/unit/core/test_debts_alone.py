@@ -382,12 +382,12 @@ def test_what_was_known_of_the_keys_of_a_view_goes_with_it():
     bench.paid()
     duties = bench.duties
     for replica in bench.context.replicas:
-        duties._quiet_since_ms |= dict.fromkeys(replica.view.keys.values(), _Quiet(0, 0, 1))
+        duties._quiet |= dict.fromkeys(replica.view.keys.values(), _Quiet(0, 0, 1))
     duties._purging.update({0: iter([]), 1: iter([])})
     bench.context.replicas[0].view = View(0, 2)
     bench.read(mine)
     duties.view_replaced(0)
-    for table in (duties._paying, duties._outrun, duties._quiet_since_ms):
+    for table in (duties._paying, duties._outrun, duties._quiet):
         assert [key.name for key in table] == [other]
     assert [*duties._purging] == [1]
     bench.later(2)

@@ -239,9 +239,7 @@ def test_junk_is_purged_portion_by_portion(monkeypatch: pytest.MonkeyPatch) -> N
     engine.run(70)
     keys = engine.engine.replicas[0].view.keys
     assert [keys[b"t/j%d" % number].purged for number in range(200)] == [True] * 200
-    assert not engine.engine.duties._quiet_since_ms or all(
-        not key.purged for key in engine.engine.duties._quiet_since_ms
-    )
+    assert not engine.engine.duties._quiet or all(not key.purged for key in engine.engine.duties._quiet)
 
 
 @contextmanager

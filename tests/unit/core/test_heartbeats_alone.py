@@ -22,7 +22,7 @@ def test_a_heartbeat_says_how_far_the_log_is_clean(bench):
     assert partition == 0
     assert fields == {
         "format": 1, "kind": "heartbeat", "id": "id1", "covers": 0, "by": {"broker": "a", "incarnation": "a-1"},
-        "clean_to": 0, "partitions": 1, "written_at_ms": 100_000,
+        "clean_to": 0, "partitions": 1, "highest": 0, "written_at_ms": 100_000,
     }  # fmt: skip
     assert bench.echoed == [(0, "id1", 100.0)]
 

@@ -3,9 +3,12 @@
 import orjson
 import pytest
 
+from statechannel.engine.commands import CreateNamespace, Undetermined
 from statechannel.engine.inputs import HeadLost
 from statechannel.engine.log_head import RESTATE_GAP_S
-from statechannel.protocol.codec import HEAD_KEY, HEARTBEAT_KEY
+from statechannel.engine.lookups import NO_BROKER
+from statechannel.engine.proven_positions import ProvenPositions
+from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.replica import Phase
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, member
 
@@ -63,6 +66,67 @@ def test_who_is_to_accept_the_loss_begins_with_an_empty_log_as_well(registry) ->
     wait_long(alone)
     assert alone.engine.accepting
     assert "cold-start.ended" in alone.events
+
+
+def version_of_a_new_namespace(alone: LoneEngine) -> int:
+    """Of its bundles: the generation that the first owner would serve comes after it."""
+    alone.ask(CreateNamespace("t/new", (0, 0xFFFFFFFF), "op-new", 5.0), lambda _: None)
+    alone.run(1)
+    return min(key.version for key in alone.engine.replicas[0].view.live() if key.namespace == "t/new")
+
+
+IMPORTED = 2**20 - 7
+"""Versions may be higher than two for each offset: an import goes on above those of its source."""
+
+
+@pytest.mark.parametrize("topic", [THIS, OTHER], ids=["shorter", "another topic"])
+@pytest.mark.parametrize("deleted", [0, 3], ids=["from 0", "from where it was cut"])
+@pytest.mark.parametrize("versions", [{}, {"versions_below": 2**20}], ids=["by its length", "by its versions"])
+def test_of_an_empty_log_everything_begins_above_all_that_the_registry_proves(topic, deleted, versions) -> None:
+    """Nothing names the namespaces that there were: whichever is created may be one of them."""
+    registry = [(1_000, b"z", member("z", log=topic, applied={"0": KNOWN}, **versions))]
+    log = [(HEARTBEAT_KEY, b"", 1_000)] * deleted
+    bound = IMPORTED if versions else 2 * KNOWN
+    alone = LoneEngine(log, log=THIS, registry=registry, deleted=deleted, accept_lost_head=True)
+    wait_long(alone)
+    first = version_of_a_new_namespace(alone)
+    assert first > bound
+
+    marked = next(at for at, (key, _, _) in enumerate(alone.channel) if key == COLD_START_KEY)
+    for end in (marked + 1, alone.written(HEAD_KEY)[0] + 1, alone.written(b"t/new")[0]):
+        later = LoneEngine(alone.channel[:end], log=THIS, registry=registry, deleted=deleted, accept_lost_head=True)
+        wait_long(later)
+        assert version_of_a_new_namespace(later) > bound, "who comes after it knows that, too"
+
+
+@pytest.mark.parametrize("topic", [THIS, OTHER], ids=["shorter", "another topic"])
+def test_who_waits_keeps_what_the_registry_proves_longer_than_the_registry(topic) -> None:
+    """It keeps heartbeats for an hour; the operator who accepts a loss may come after days."""
+    dead = [(1_000, b"z", member("z", log=topic, applied={"0": KNOWN}, versions_below=2**20))]
+    waits = LoneEngine([], log=THIS, registry=dead)
+    wait_long(waits)
+    assert phase(waits) is Phase.WAITING
+    restarted = LoneEngine([], log=THIS, registry=waits.registry[-10:], take_over=True)
+    wait_long(restarted)
+    assert phase(restarted) is Phase.WAITING
+    accepts = LoneEngine([], log=THIS, registry=restarted.registry[-10:], take_over=True, accept_lost_head=True)
+    wait_long(accepts)
+    assert version_of_a_new_namespace(accepts) > IMPORTED
+    assert b'"known":null' in accepts.registry[-1][2], "what was given up is missed no longer"
+
+
+@pytest.mark.parametrize("junk", [-1, 2**62, True, "9", None, 1.5])
+def test_what_is_no_version_proves_nothing(junk: object) -> None:
+    positions = ProvenPositions(THIS, 1)
+    positions.take({"versions_below": junk, "known": junk})
+    assert positions.versions_below == 0
+    assert not positions.foreign
+
+
+def test_where_nothing_is_left_at_all_it_is_a_new_cluster() -> None:
+    alone = LoneEngine([], log=THIS)
+    alone.run(12)
+    assert version_of_a_new_namespace(alone) == 1
 
 
 def test_a_log_as_long_as_what_was_read_of_it_is_joined_at_once() -> None:
@@ -161,6 +225,32 @@ def test_who_is_to_accept_a_truncation_starts_cold_above_every_version_that_can_
     later.put(HEARTBEAT_KEY, heartbeat("a-1", len(later.channel) - 1))
     later.run(2)
     assert later.engine.caught_up, "the mark says that the loss was accepted"
+
+
+@pytest.mark.parametrize(
+    ("log", "deleted", "registry"),
+    [
+        (LOG, 0, DEAD),
+        (LOG, 0, FOREIGN),
+        ([], 0, DEAD),
+        ([], 0, FOREIGN),
+        ([*LOG, (BUNDLE, b"junk", 1_000)], 1, DEAD),
+        ([*LOG, (NAMESPACE, CREATED, 1_000)], 1, []),
+    ],
+    ids=["shorter", "another topic", "emptied", "another topic, empty", "head and end lost", "head lost"],
+)
+def test_a_router_answers_nothing_from_a_log_that_has_lost_records(log, deleted, registry) -> None:
+    """No namespace is missing, and none is there, for as long as nobody lives who knows."""
+    alone = LoneEngine(log, log=THIS, registry=registry, deleted=deleted, observes=True)
+    lookups = alone.engine.lookups
+    for _ in range(30):
+        alone.run(1)
+        alone.ask_end()
+        answers = [lookups.peek(lookups.answer_now, name) for name in ("t/n/topic", BUNDLE.decode(), "t/other/topic")]
+        assert {type(answer) for answer in answers} == {Undetermined}, answers
+    assert {answer.reason for answer in answers} == {NO_BROKER}
+    assert "--accept-lost-head" in answers[0].hint, "to start a broker would not be enough"
+    assert alone.channel == log
 
 
 # --- a log that begins above 0 --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from statechannel.engine.presence import FRESH_TO_REFUSE
 from statechannel.engine.troubles import UNPLACED_KEPT_MS, BlockedLoop, NoBroker
 from statechannel.protocol.log import Topic
 from statechannel.protocol.record import FORMAT
+from statechannel.protocol.view import View
 from tests.support.presence_bench import EXPIRY_S, INTERVAL_S, SAFE_S, SETTLE_S, PresenceBench
 
 
@@ -531,16 +532,9 @@ def test_what_lay_there_before_is_told_to_nobody_but_counts():
 
 def test_kafkas_clock_is_read_from_own_records_and_every_partition_hears_of_it(bench):
     heard: list[Any] = []
+    lost = {"view": View(0, 1), "is_headless": False, "kept": None}
     bench.context.replicas = [
-        SimpleNamespace(
-            partition=0,
-            applied=-1,
-            kept=None,
-            is_deprived=False,
-            phase="waiting",
-            caught_up=False,
-            learn_clock=heard.append,
-        )
+        SimpleNamespace(partition=0, applied=-1, phase="waiting", caught_up=False, learn_clock=heard.append, **lost)
     ]
     bench.presence.tick()
     sent_ms = round(1_000 * bench.now_s)

@@ -310,6 +310,35 @@ def test_the_page_says_who_differs_as_heartbeats_do():
     assert tile["differing"][0]["brokers"] == ("b1", "this console")
 
 
+THROTTLED = {
+    "client": "c",
+    "kind": "producer",
+    "throttled_ms": 4_000,
+    "window_ms": 10_000,
+    "since_ms": 5,
+    "ago_ms": 900,
+}
+REFUSED = {"reason": "record-too-large", "code": "X", "topic": "t", "message": "too large", "times": 2, "since_ms": 6}
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        ({"throttled": THROTTLED}, [("throttled", "b1", 5)]),
+        ({"throttled": {**THROTTLED, "ago_ms": 60_000}}, []),
+        ({"refused": {**REFUSED, "ago_ms": 900}}, [("refused", "b1", 6)]),
+        ({"refused": {**REFUSED, "ago_ms": 700_000}}, []),
+    ],
+    ids=["throttled", "no longer", "refused", "a while ago"],
+)
+def test_what_kafka_does_to_a_broker_is_a_problem_for_as_long_as_status_has_it(row, found):
+    view = begun(Holding(State.ASSIGNED, "b1"))
+    view.look(look_of([broker_row("b1", **row)], at_ms=10_000))
+    problems = view.sections()["problems"]
+    assert [(problem["kind"], problem["subject"], problem["since_ms"]) for problem in problems] == found
+    assert all(problem["hint"] for problem in problems)
+
+
 def test_members_that_count_otherwise_are_a_problem():
     view = begun(Holding(State.ASSIGNED, "b2"))
     view.look(look_of([broker_row("b1", partitions=1), broker_row("b2", partitions=3)], at_ms=10_000))

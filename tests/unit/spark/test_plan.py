@@ -24,6 +24,7 @@ from spark.channel.plan import (
     read_place,
     why_join,
 )
+from statechannel.protocol.cold_start_marks import HeadMark
 from statechannel.replay.survey import FormatStop, ReadFacts
 
 HOUR_MS = 3_600_000
@@ -173,6 +174,9 @@ class TestGoOn:
         assert step.missing == Missing(5, 10, 14, 9, 15, None)
 
 
+VOUCHED = seen(5, 20, Vouching(15, 14), gap_end=5)
+
+
 class TestFactsOfJoin:
     @pytest.mark.parametrize(
         ("whole", "facts"),
@@ -227,6 +231,22 @@ class TestFactsOfJoin:
                 ReadFacts(14),
                 id="nor-does-it-with-gaps",
             ),
+            pytest.param(
+                WholeLog(VOUCHED, first_offset=5), ReadFacts(14, tentative=True, head_lost=5), id="its-head-is-lost"
+            ),
+            pytest.param(
+                WholeLog(VOUCHED, first_offset=5, head=(12, HeadMark("a-1", 11, 4, -1))),
+                ReadFacts(14, tentative=True, head_lost=5),
+                id="more-was-deleted-than-restated",
+            ),
+            pytest.param(
+                WholeLog(VOUCHED, first_offset=5, head=(12, HeadMark("a-1", 11, 5, -1))), ReadFacts(14), id="restated"
+            ),
+            pytest.param(
+                WholeLog(VOUCHED, first_offset=5, head=(17, HeadMark("a-1", 11, 5, -1))),
+                ReadFacts(14, tentative=True),
+                id="restated-above-what-is-vouched-for",
+            ),
         ],
     )
     def test_table(self, whole: WholeLog, facts: ReadFacts) -> None:
@@ -234,6 +254,15 @@ class TestFactsOfJoin:
 
 
 class TestJoin:
+    def test_a_cold_start_over_a_lost_head_waits_for_who_restates_it(self) -> None:
+        contents = seen(10, 20, ColdStartMark(12, 11), Vouching(15, 14))
+        log = seen(5, 20, ColdStartMark(12, 11), Vouching(15, 14), gap_end=5)
+        lost = join(1, 0, AT_10, contents, WholeLog(log, first_offset=5), JoinReason.COLD_START)
+        assert not lost.plan.joins, "its view holds what the log does not"
+        head = 13, HeadMark("a-1", 12, 5, -1)
+        restated = join(1, 0, AT_10, contents, WholeLog(log, first_offset=5, head=head), JoinReason.COLD_START)
+        assert restated.plan.joins
+
     def test_behind_a_gap_that_somebody_vouches_for(self) -> None:
         contents = seen(15, 30, Vouching(21, 20), gap_end=18)
         step = join(1, 0, AT_10, contents, WholeLog(seen(3, 30, Vouching(21, 20), gap_end=18)), JoinReason.GAP)
