@@ -6,8 +6,21 @@ import pytest
 
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topic_policy import ChannelTopics, Requirement, SettingRule
-from statechannel.kafka.topics import TopicInfo, inspect
+from statechannel.kafka.topic_policy import (
+    HOUR_MS,
+    MINUTE_MS,
+    ChannelTopics,
+    ObservedTopics,
+    Requirement,
+    SettingRule,
+    TopicSet,
+    decisions_topic,
+    plans_topic,
+    policies_topic,
+    samples_topic,
+    watch_topic,
+)
+from statechannel.kafka.topics import TopicInfo, alter_command, inspect
 
 SETTINGS = ClientSettings("h:1")
 TOPICS = ChannelTopics("c")
@@ -82,6 +95,8 @@ def test_better_than_wanted_is_no_difference(setting: str, better: str) -> None:
 def test_no_limit_counts_as_the_largest_value() -> None:
     assert Requirement("retention.ms", SettingRule.AT_LEAST, "10").met_by("-1")
     assert not Requirement("segment.ms", SettingRule.AT_MOST, "10").met_by("-1")
+    assert not Requirement("retention.ms", SettingRule.AT_LEAST, "10").met_by("0")
+    assert Requirement("segment.ms", SettingRule.AT_MOST, "10").met_by("0")
 
 
 def test_a_setting_that_cannot_be_read_is_not_met() -> None:
@@ -122,6 +137,76 @@ def test_the_relation_of_replicas_and_required_ones(replicas: int, required: str
     result = with_setting("c", "min.insync.replicas", required, replicas=replicas)
     differences = inspect(result, SETTINGS, TOPICS).differences
     assert [d.hard for d in differences] == expected
+    assert all(d.command.endswith(f"min.insync.replicas={2 if replicas == 3 else 1}") for d in differences)
+
+
+SIDE_TOPICS = {
+    topic.policy.role: topic
+    for topic in (
+        policies_topic("c"),
+        decisions_topic("c"),
+        samples_topic("samples", 8 * HOUR_MS),
+        plans_topic("plans"),
+        watch_topic("watch"),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "setting", "value", "hard"),
+    [
+        ("policies", "delete.retention.ms", "1", True),
+        ("policies", "max.message.bytes", "100", True),
+        ("policies", "segment.ms", "604800000", False),
+        ("decisions", "cleanup.policy", "compact", True),
+        ("decisions", "retention.ms", "1", False),
+        ("decisions", "segment.ms", "604800000", False),
+        ("partition-samples", "message.timestamp.type", "CreateTime", True),
+        ("partition-samples", "retention.ms", "1", False),
+        ("partition-samples", "segment.ms", "604800000", False),
+        ("partition-plans", "cleanup.policy", "compact", True),
+        ("partition-plans", "retention.ms", "1", False),
+        ("partition-watch", "min.compaction.lag.ms", "1", True),
+        ("partition-watch", "segment.ms", "604800000", False),
+    ],
+)
+def test_of_a_side_topic_what_loses_records_is_hard_and_what_costs_room_is_not(
+    role: str, setting: str, value: str, hard: bool
+) -> None:
+    topic = SIDE_TOPICS[role]
+    info = TopicInfo(topic.name, "id", 1, 1, topic.policy.creation_settings())
+    assert inspect({topic.name: info}, SETTINGS, topic).differences == ()
+    wrong = replace(info, settings={**info.settings, setting: value})
+    (difference,) = inspect({topic.name: wrong}, SETTINGS, topic).differences
+    assert (difference.setting, difference.hard) == (setting, hard)
+
+
+@pytest.mark.parametrize(
+    ("window_ms", "retention_ms", "segment_ms"),
+    [(0, HOUR_MS, 10 * MINUTE_MS), (8 * HOUR_MS, 11 * HOUR_MS, 11 * HOUR_MS // 8)],
+)
+def test_samples_outlive_their_window_and_are_deleted_in_small_parts(
+    window_ms: int, retention_ms: int, segment_ms: int
+) -> None:
+    created = samples_topic("samples", window_ms).policy.creation_settings()
+    assert (created["retention.ms"], created["segment.ms"]) == (str(retention_ms), str(segment_ms))
+    assert samples_topic("samples", 1).policy.partitions is None
+
+
+@pytest.mark.parametrize(
+    ("topics", "names"),
+    [
+        (TOPICS, {"c", "c-registry", "c-requests", "c-leader"}),
+        (ObservedTopics(TOPICS), {"c", "c-registry"}),
+    ],
+)
+def test_an_observer_needs_only_what_says_who_owns_what(topics: TopicSet, names: set[str]) -> None:
+    assert topics.policies.keys() == names
+
+
+def test_a_value_with_a_comma_is_one_value_of_the_command() -> None:
+    assert alter_command("h:1", "t", "cleanup.policy", "compact,delete").endswith("cleanup.policy=[compact,delete]")
+    assert alter_command("h:1", "t", "segment.ms", "7").endswith("segment.ms=7")
 
 
 def test_topics_that_do_not_exist_are_named_together() -> None:
