@@ -139,6 +139,16 @@ def test_why_a_callback_fails_is_logged_and_in_the_error(caplog: pytest.LogCaptu
     assert "no role" in caplog.text
 
 
+def test_a_callback_that_did_not_fail_is_no_reason() -> None:
+    def refuse(_: object) -> None:
+        raise ValueError("odd")
+
+    settings = by_callback(f"{__name__}:make_token")
+    with pytest.raises(KafkaAdapterError) as caught:
+        make_client(refuse, settings.admin_config(), settings, "making a client")
+    assert "making a client:" in str(caught.value)
+
+
 def test_overrides_beat_the_file_and_the_option_beats_both(tmp_path: Path) -> None:
     file = write(tmp_path, "bootstrap.servers = file:1\nclient.rack = a\ndebug = broker\n")
     merged = ClientSettings.from_sources(file=file, overrides=["client.rack=b"])

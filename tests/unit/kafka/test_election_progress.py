@@ -34,6 +34,7 @@ class LoneGroup:
         self.fetches = False
         self.polls_s: list[float] = []
         self.left = 0
+        self.given_back: list[TopicPartition] = []
         self.taken: list[TopicPartition] | None = None
         self.error: BaseException | KafkaError | None = None
         self._on_assign: Callable[..., None] = lambda *_: None
@@ -73,8 +74,8 @@ class LoneGroup:
     def pause(self, _: object) -> None:
         self.fetches = False
 
-    def incremental_unassign(self, _: object) -> None:
-        """Nothing is left of it."""
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        self.given_back += partitions
 
     def lose(self, partitions: list[TopicPartition]) -> None:
         """The group takes the seat away, and gives it again only to who stands again."""
@@ -287,8 +288,11 @@ def test_a_seat_that_is_taken_away_is_given_up(bench: Bench) -> None:
     bench.wait(lambda: bench.inputs == [LEADS])
     bench.group.lose([])
     bench.wait(lambda: bench.group.taken is None)
+    assert bench.inputs == [LEADS]
     bench.group.lose([SEAT])
     bench.wait(lambda: bench.inputs == [LEADS, LEADS_NO_MORE])
+    bench.steps(1)
+    assert bench.group.given_back == [SEAT]
 
 
 def test_an_election_that_ends_by_an_exception_gives_the_seat_up_and_is_reported(bench: Bench) -> None:

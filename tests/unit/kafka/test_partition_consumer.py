@@ -139,9 +139,13 @@ def test_a_reader_that_is_closed_while_it_reads_closes_its_watch_once(
     consumer.start(PLACE, 0)
     clock.fetch(consumer, 0.0)
     clock.fetch(consumer, 6.0)
+    consumer.start(PLACE, 5)
+    assert [watch.closed for watch in watches] == [1], "that of the partition before"
+    clock.fetch(consumer, 0.0)
+    clock.fetch(consumer, 6.0)
     consumer.close()
     consumer.close()
-    assert [watch.closed for watch in watches] == [1]
+    assert [watch.closed for watch in watches] == [1, 1]
 
 
 class Clock:

@@ -186,16 +186,19 @@ def test_a_follower_waits_for_any_time(client: ScriptedConsumer) -> None:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+EVENT, NOTHING = "event", "nothing"
+
+
 class Producer:
     """Answers each record with the next outcome, by a poll; has room for `room` records.
 
     Attributes:
-        outcomes: Offsets and errors; where none is left there is no answer.
+        outcomes: Offsets and errors; `EVENT`: the client served something else, `NOTHING`: nothing. None left: no answer.
     """
 
     def __init__(self) -> None:
         self.config: dict[str, Any] = {}
-        self.outcomes: list[int | KafkaError] = []
+        self.outcomes: list[Any] = []
         self.room = 10
         self.refuses: Exception | None = None
         self.taken: list[dict[str, Any]] = []
@@ -213,6 +216,8 @@ class Producer:
     def poll(self, _: float) -> int:
         if not self.waiting or not self.outcomes:
             return 0
+        if isinstance(self.outcomes[0], str):
+            return int(self.outcomes.pop(0) == EVENT)
         outcome, deliver = self.outcomes.pop(0), self.waiting.pop(0)
         if isinstance(outcome, KafkaError):
             deliver(outcome, None)
@@ -291,6 +296,13 @@ def test_a_queue_that_is_full_is_waited_for_as_long_as_records_leave_it(producer
     assert (result.written, result.unanswered, result.offset) == (200, 0, 199)
 
 
+def test_whatever_the_client_serves_shows_that_it_is_not_stuck(producer: Producer, clock: Clock) -> None:
+    producer.room = 1
+    producer.outcomes = [*[EVENT, NOTHING, NOTHING] * 20, 5, 6]
+    result = writer(timeout_s=1.0).write([(0, b"k", b"v")] * 2)
+    assert (result.written, result.offset) == (2, 6)
+
+
 def test_a_queue_that_stays_full_ends_the_write(producer: Producer, clock: Clock) -> None:
     producer.room, producer.outcomes = 1, [5]
     began_s = clock.now_s
@@ -321,9 +333,7 @@ def test_closing_gives_up_only_what_is_left(producer: Producer) -> None:
         ([-1], AppendOutcomeUnknownError),
     ],
 )
-def test_what_is_not_confirmed(
-    producer: Producer, clock: Clock, outcomes: list[int | KafkaError], error: type[Exception]
-) -> None:
+def test_what_is_not_confirmed(producer: Producer, clock: Clock, outcomes: list[Any], error: type[Exception]) -> None:
     """Without an answer the client gives the record up, so that it is not written later."""
     producer.outcomes = list(outcomes)
     with pytest.raises(error):

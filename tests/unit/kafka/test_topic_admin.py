@@ -179,6 +179,13 @@ def test_a_topic_that_is_deleted_between_two_questions_is_left_out(admin: FakeAd
     assert open_admin().describe(["c"]) == {}
 
 
+def test_a_topic_that_was_just_created_is_asked_for_again_for_a_while(admin: FakeAdmin) -> None:
+    admin.add("c", {}, [part(0, node(1))])
+    assert open_admin().describe(["c", "late"], created=True).keys() == {"c"}
+    assert 1 < admin.calls.count("configs") < 20
+    assert open_admin().describe(["c"], created=True).keys() == {"c"}
+
+
 def test_settings_that_may_not_be_read_are_an_error(admin: FakeAdmin) -> None:
     admin.add("c", {}, [part(0, node(1))])
     admin.refusals["configs"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -224,6 +231,7 @@ def test_a_topic_without_a_leader_for_each_partition_is_not_usable(
     monkeypatch.setattr(FakeAdmin, "add", lambda self, name, *_: self.topics.__setitem__(name, partitions))
     with pytest.raises(KafkaUnavailableError, match="without a leader"):
         open_topics(SETTINGS, plans_topic("p"), create=True, timeout_s=0.2)
+    assert admin.calls.count("describe") < 20, "with a pause between two questions"
 
 
 def test_what_exists_is_not_created_and_what_is_unfit_is_refused(admin: FakeAdmin) -> None:

@@ -1,5 +1,6 @@
 """The comparison of a topic with its policy: which differences are hard, and what mends them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from statechannel.kafka.topic_policy import (
     ObservedTopics,
     Requirement,
     SettingRule,
+    SideTopic,
     TopicSet,
     decisions_topic,
     plans_topic,
@@ -63,6 +65,8 @@ def test_created_as_wanted_is_without_difference() -> None:
         ("c-registry", "retention.ms", "60000", True),
         ("c-requests", "retention.ms", "3600000", True),
         ("c-requests", "message.timestamp.type", "CreateTime", True),
+        ("c-registry", "segment.ms", "600001", False),
+        ("c-requests", "segment.ms", "86400001", False),
     ],
 )
 def test_each_wrong_setting_is_one_difference_with_its_command(
@@ -80,16 +84,20 @@ def test_each_wrong_setting_is_one_difference_with_its_command(
 
 
 @pytest.mark.parametrize(
-    ("setting", "better"),
+    ("topic", "setting", "enough"),
     [
-        ("min.compaction.lag.ms", "7200000"),
-        ("segment.ms", "1000"),
-        ("delete.retention.ms", "999999999"),
-        ("max.compaction.lag.ms", "7200000"),
+        ("c", "min.compaction.lag.ms", "7200000"),
+        ("c", "segment.ms", "1000"),
+        ("c", "delete.retention.ms", "999999999"),
+        ("c", "max.compaction.lag.ms", "7200000"),
+        ("c-registry", "retention.ms", "3600000"),
+        ("c-registry", "segment.ms", "600000"),
+        ("c-requests", "retention.ms", "604800000"),
+        ("c-requests", "segment.ms", "86400000"),
     ],
 )
-def test_better_than_wanted_is_no_difference(setting: str, better: str) -> None:
-    assert inspect(with_setting("c", setting, better), SETTINGS, TOPICS).differences == ()
+def test_what_is_enough_or_better_is_no_difference(topic: str, setting: str, enough: str) -> None:
+    assert inspect(with_setting(topic, setting, enough), SETTINGS, TOPICS).differences == ()
 
 
 def test_no_limit_counts_as_the_largest_value() -> None:
@@ -140,15 +148,12 @@ def test_the_relation_of_replicas_and_required_ones(replicas: int, required: str
     assert all(d.command.endswith(f"min.insync.replicas={2 if replicas == 3 else 1}") for d in differences)
 
 
-SIDE_TOPICS = {
-    topic.policy.role: topic
-    for topic in (
-        policies_topic("c"),
-        decisions_topic("c"),
-        samples_topic("samples", 8 * HOUR_MS),
-        plans_topic("plans"),
-        watch_topic("watch"),
-    )
+SIDE_TOPICS: dict[str, Callable[[], SideTopic]] = {
+    "policies": lambda: policies_topic("c"),
+    "decisions": lambda: decisions_topic("c"),
+    "partition-samples": lambda: samples_topic("samples", 8 * HOUR_MS),
+    "partition-plans": lambda: plans_topic("plans"),
+    "partition-watch": lambda: watch_topic("watch"),
 }
 
 
@@ -165,7 +170,7 @@ SIDE_TOPICS = {
         ("partition-samples", "retention.ms", "1", False),
         ("partition-samples", "segment.ms", "604800000", False),
         ("partition-plans", "cleanup.policy", "compact", True),
-        ("partition-plans", "retention.ms", "1", False),
+        ("partition-plans", "retention.ms", "2591999999", False),
         ("partition-watch", "min.compaction.lag.ms", "1", True),
         ("partition-watch", "segment.ms", "604800000", False),
     ],
@@ -173,7 +178,8 @@ SIDE_TOPICS = {
 def test_of_a_side_topic_what_loses_records_is_hard_and_what_costs_room_is_not(
     role: str, setting: str, value: str, hard: bool
 ) -> None:
-    topic = SIDE_TOPICS[role]
+    topic = SIDE_TOPICS[role]()
+    assert topic.policy.role == role
     info = TopicInfo(topic.name, "id", 1, 1, topic.policy.creation_settings())
     assert inspect({topic.name: info}, SETTINGS, topic).differences == ()
     wrong = replace(info, settings={**info.settings, setting: value})
