@@ -149,6 +149,16 @@ def test_what_the_client_refuses_is_counted_as_failed(rig: Rig) -> None:
     assert "message.max.bytes" in refusal.message, "the client's limit, not the topic's"
 
 
+def test_what_kafka_refuses_for_good_is_noted(rig: Rig) -> None:
+    SETTINGS.notes.refusals.clear()
+    rig.write(b"1")
+    rig.until(lambda: rig.producer.held)
+    rig.producer.fail_with(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    assert rig.writer.flush(5)
+    assert [refusal.code for refusal in SETTINGS.notes.refusals] == ["TOPIC_AUTHORIZATION_FAILED"]
+    assert rig.writer.counts.failed == 1
+
+
 @pytest.mark.parametrize("how", ["told", "raised"])
 def test_a_client_that_failed_for_good_is_replaced(rig: Rig, how: str) -> None:
     rig.write(b"1")

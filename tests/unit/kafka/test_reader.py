@@ -264,6 +264,7 @@ def test_only_partitions_that_are_read_are_watched(rig: Rig) -> None:
     rig.fetch()
     rig.find(broken={("c", 1): "it is another one"})
     rig.find()
+    assert rig.watch.hurried == 2, "as soon as each is open"
     assert rig.watch.asked == [{("c", 0): 2, ("c", 1): 0}, {("c", 0): 2}]
     assert rig.rows()[-1] == ("broken", 1)
     assert rig.client.taken == [1]
