@@ -153,6 +153,17 @@ def test_kafka_with_tls() -> None:
             look(address, "plaintext")
 
 
+def test_kafka_with_tls_that_refuses_other_requests_by_an_alert() -> None:
+    def alert(connection: socket.socket) -> None:
+        connection.recv(1_000)
+        connection.sendall(bytes.fromhex("15030100020246"))
+
+    with listener(alert) as address:
+        look(address, "ssl")
+        with pytest.raises(KafkaUnavailableError, match="expects TLS, which this client does not use"):
+            look(address, "plaintext")
+
+
 def test_the_host_is_named_in_the_first_message_of_tls() -> None:
     """A listener behind a router by names (SNI) is found by its name alone."""
     named: list[str | None] = []

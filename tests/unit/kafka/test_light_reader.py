@@ -112,6 +112,15 @@ def test_where_its_place_is_gone_it_starts_over(rig: Rig, code: int) -> None:
     assert rig.client.places == [("c", 0, 0)] * 2
 
 
+def test_as_long_as_its_topic_is_gone_it_fetches_nothing(rig: Rig) -> None:
+    rig.start(record(0))
+    rig.wait(lambda: len(rig.batches) == 2)
+    rig.client.marks = KafkaError.UNKNOWN_TOPIC_OR_PART
+    rig.client.script.append(event(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    rig.wait(lambda: len(rig.client.asked["marks"]) > 3)
+    assert rig.client.held == []
+
+
 def test_an_outage_is_bridged_and_said_once(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
