@@ -336,9 +336,10 @@ def test_closing_gives_up_only_what_is_left(producer: Producer) -> None:
 def test_what_is_not_confirmed(producer: Producer, clock: Clock, outcomes: list[Any], error: type[Exception]) -> None:
     """Without an answer the client gives the record up, so that it is not written later."""
     producer.outcomes = list(outcomes)
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         append_and_wait(SETTINGS, "t", 0, key=b"k", value=b"v", timeout_s=1.0)
     assert producer.purged == (not outcomes)
+    assert outcomes or KafkaError(KafkaError._MSG_TIMED_OUT).name() in str(caught.value)
 
 
 def test_why_nothing_was_confirmed_is_the_clients_last_error(producer: Producer, clock: Clock) -> None:
