@@ -316,7 +316,7 @@ def test_availability_is_told_at_each_change(rig: Rig) -> None:
     assert rig.available == [True, False, True, False, True], "a record is an answer as well"
 
 
-@pytest.mark.parametrize(("code", "row"), [(UNKNOWN, None), (KafkaError.OFFSET_OUT_OF_RANGE, OPENED)])
+@pytest.mark.parametrize(("code", "row"), [(UNKNOWN, None)])
 def test_a_doubt_ends_with_the_next_answer(rig: Rig, code: int, row: Any) -> None:
     """The same topic: it is read on where it was; a lost position: from the beginning."""
     rig.open(message(0), message(1))
