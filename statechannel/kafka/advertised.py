@@ -63,7 +63,7 @@ def _nodes(settings: ClientSettings) -> dict[int, KafkaAddress] | str:
 
     def take(statistics: str) -> None:
         for broker in orjson.loads(statistics)["brokers"].values():
-            if broker["source"] == "learned" and broker["nodeid"] >= 0:
+            if broker["source"] == "learned":
                 host, _, port = broker["nodename"].rpartition(":")
                 nodes[broker["nodeid"]] = KafkaAddress(host.strip("[]"), int(port))
 

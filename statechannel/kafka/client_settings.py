@@ -154,7 +154,20 @@ def refuse_fixed(properties: Mapping[str, str], origin: str) -> None:
         )
 
 
-_GATHERED_MAX_BYTES = 16 * 2**20
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "socket.keepalive.enable": True,
+        "reconnect.backoff.ms": 200,  # of refused connections the library makes two in this time, and never fewer
+        "reconnect.backoff.max.ms": 1_000,
+        "topic.metadata.refresh.interval.ms": 30_000,
+    }
+)
+# The library's own pause a second whenever its queue was full for a moment, and fetch 100,000 records of a flood ahead:
+# heartbeats wait behind them, and a broker that does not read its own goes to safe mode.
+_CONSUMER_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"fetch.queue.backoff.ms": 20, "fetch.error.backoff.ms": 100, "queued.min.messages": 20_000}
+)
+_GATHERING: Mapping[str, Any] = MappingProxyType({"queued.min.messages": 1, "fetch.message.max.bytes": 16 * 2**20})
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +341,7 @@ class ClientSettings:
                 a silence comes at once. 0: none.
         """
         # With a record in its queue the library fetches no more before its back-off has passed; then all that there is.
-        gathering = {"queued.min.messages": 1, "fetch.message.max.bytes": _GATHERED_MAX_BYTES} if gather_ms else {}
+        gathering = {**_GATHERING, "fetch.queue.backoff.ms": gather_ms} if gather_ms else {}
         return self._client(
             {
                 "group.id": group_id,
@@ -339,14 +352,7 @@ class ClientSettings:
                 "isolation.level": "read_uncommitted",
                 "queued.max.messages.kbytes": self.tuning.fetch_queue_kib,
             },
-            # The library's defaults pause a second whenever its queue was full for a moment, and fetch 100,000 records of
-            # a flood ahead: heartbeats wait behind them, and a broker that does not read its own goes to safe mode.
-            {
-                "fetch.queue.backoff.ms": gather_ms or 20,
-                "fetch.error.backoff.ms": 100,
-                "queued.min.messages": 20_000,
-                **gathering,
-            },
+            {**_CONSUMER_DEFAULTS, **gathering},
         )
 
     def election_config(self, group_id: str) -> dict[str, Any]:
@@ -375,12 +381,9 @@ class ClientSettings:
     def _client(self, fixed: dict[str, Any], own_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Properties by precedence: fixed ones, then the user's, then defaults."""
         defaults = {
+            **_DEFAULTS,
             "client.id": self.client_id,
-            "socket.keepalive.enable": True,
             "socket.connection.setup.timeout.ms": max(1_000, self.tuning.request_timeout_ms),
-            "reconnect.backoff.ms": 200,  # of refused connections the library makes two in this time, and never fewer
-            "reconnect.backoff.max.ms": 1_000,
-            "topic.metadata.refresh.interval.ms": 30_000,
             "logger": client_logger,
         }
         if self.oauth_callback is not None:

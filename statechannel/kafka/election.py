@@ -108,7 +108,6 @@ class LeaderElection:
                 self._step()
         except BaseException as error:  # the thread's end must not pass unseen
             _log.exception("the election's thread ended")
-            self._notify(elected=False)
             if self._on_failure is None:
                 raise
             self._on_failure(error)

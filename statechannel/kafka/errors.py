@@ -224,7 +224,7 @@ def refusal_of(
     return None
 
 
-def kafka_error_of(problem: BaseException | KafkaError) -> KafkaError | None:
+def kafka_error_of(problem: BaseException | KafkaError | None) -> KafkaError | None:
     """The `KafkaError` inside an exception of the client library, if there is one."""
     if isinstance(problem, KafkaError):
         return problem
@@ -234,10 +234,14 @@ def kafka_error_of(problem: BaseException | KafkaError) -> KafkaError | None:
     return None
 
 
-def is_topic_missing(problem: BaseException | KafkaError) -> bool:
-    """Whether the cluster said that the topic (or the partition) does not exist."""
+def _code_of(problem: BaseException | KafkaError | None) -> int | None:
     error = kafka_error_of(problem)
-    return error is not None and error.code() in _NO_TOPIC
+    return None if error is None else error.code()
+
+
+def is_topic_missing(problem: BaseException | KafkaError | None) -> bool:
+    """Whether the cluster said that the topic (or the partition) does not exist."""
+    return _code_of(problem) in _NO_TOPIC
 
 
 def is_transient(problem: BaseException | KafkaError) -> bool:
@@ -245,8 +249,7 @@ def is_transient(problem: BaseException | KafkaError) -> bool:
 
     The library's own `KafkaError.retriable` says so only of transactions.
     """
-    error = kafka_error_of(problem)
-    return error is not None and error.code() in _AWAY
+    return _code_of(problem) in _AWAY
 
 
 def more_specific(answer: KafkaError | None, client: KafkaError | None) -> KafkaError | None:
@@ -262,8 +265,7 @@ def more_specific(answer: KafkaError | None, client: KafkaError | None) -> Kafka
 
 def is_access_denied(problem: BaseException | KafkaError) -> bool:
     """Whether authentication failed or an ACL is missing."""
-    error = kafka_error_of(problem)
-    return error is not None and error.code() in _DENIED
+    return _code_of(problem) in _DENIED
 
 
 def describe(problem: BaseException | KafkaError, secrets: Iterable[str] = ()) -> str:
@@ -285,7 +287,7 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
         return problem
     message = f"Kafka refused or failed {doing}: {describe(problem, secrets)}"
     error = kafka_error_of(problem)
-    code = error.code() if error is not None else None
+    code = _code_of(problem)
     if isinstance(problem, TimeoutError) or code in _AWAY:
         return KafkaUnavailableError.silent(
             f"while {doing}: {describe(problem, secrets)}",

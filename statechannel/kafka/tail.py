@@ -171,7 +171,7 @@ class PartitionTail:
                 records = self._records(fetched.records, until)
                 if records or until is None:
                     yield records
-                if until is not None and fetched.advanced and self._consumer.position >= until:
+                if until is not None and self._consumer.position >= until:
                     return
                 if self._unknown:
                     self._make_sure()

@@ -128,9 +128,8 @@ _COMPACT = Requirement("cleanup.policy", SettingRule.EXACTLY, "compact")
 # --- the channel's own topics ---------------------------------------------------------------------------------------
 
 
-def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
+def channel_policy(t: ChannelLags) -> TopicPolicy:
     """Policy of the compacted channel topic (protocol.md section 6)."""
-    t = lags or ChannelLags()
     ratio = f"{t.min_cleanable_dirty_ratio:g}"
     return TopicPolicy(
         role=Topic.CHANNEL,

@@ -38,6 +38,7 @@ class TopicFindings:
         asked_s: Monotonic time of the queries.
         answered: Some broker answered.
         broken: Partitions that are no longer what was opened, with the reason.
+        doubtful: Partitions that look changed, and need another answer unless they are in `broken`.
         ends: End offsets of the partitions, if Kafka answered.
         first_offsets: Of partitions that must begin at offset 0 and do not: records were deleted from their heads.
         differences: Of all topics with a policy, by the last answers, the hard ones first.
@@ -47,6 +48,7 @@ class TopicFindings:
     asked_s: float
     answered: bool
     broken: Mapping[Place, str] = field(default_factory=dict)
+    doubtful: frozenset[Place] = frozenset()
     ends: Mapping[Place, int] = field(default_factory=dict)
     first_offsets: Mapping[Place, int] = field(default_factory=dict)
     differences: tuple[TopicSettingDifference, ...] = ()
@@ -54,7 +56,7 @@ class TopicFindings:
 
     def clears(self, place: Place, since_s: float) -> bool:
         """Whether the partition was confirmed unchanged by queries after `since_s`."""
-        return self.answered and self.asked_s >= since_s and place not in self.broken
+        return self.answered and self.asked_s >= since_s and place not in self.broken and place not in self.doubtful
 
 
 class TopicWatch:
@@ -170,7 +172,7 @@ class TopicWatch:
             answered |= _is_answer(error)
             if name not in self._topics:
                 continue
-            if error is not None and is_topic_missing(error):
+            if is_topic_missing(error):
                 likely |= dict.fromkeys(places, f"topic {name} no longer exists")
             elif description is not None:
                 topic_id, opened = str(description.topic_id), self._topics[name].topic_id
@@ -195,6 +197,7 @@ class TopicWatch:
             self._asked_s,
             answered=answered,
             broken={**confirmed, **certain},
+            doubtful=frozenset(likely),
             ends=ends,
             first_offsets=self._lost_heads(),
             recreated=self._compare(),
@@ -210,7 +213,7 @@ class TopicWatch:
         recreated = []
         for name, future in self._identities.items():
             description, error = _outcome(future)
-            if error is not None and is_topic_missing(error):
+            if is_topic_missing(error):
                 self._compared.note_missing(name)
             elif description is not None and self._compared.note_description(name, description):
                 recreated.append(name)
@@ -257,7 +260,7 @@ class _ComparedTopics:
         self._settings[name] = settings
 
     def note_missing(self, name: str) -> None:
-        if name in self._compared and name not in self._opened:
+        if name not in self._opened:
             self._missing[name] = self._missing.get(name, 0) + 1
 
     def note_description(self, name: str, description: TopicDescription) -> bool:

@@ -399,9 +399,10 @@ class Router(OfOneProcess):
 class RouterOpening:
     """What `Router.open` returns: await it, or enter it with `async with`."""
 
+    _router: Router
+
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._router: Router | None = None
 
     def __await__(self) -> Generator[Any, Any, Router]:
         router: Router = yield from self._make().__await__()
@@ -414,7 +415,7 @@ class RouterOpening:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._router is not None and not self._router._host.process.forked:  # noqa: SLF001 - the two are one
+        if not self._router._host.process.forked:  # noqa: SLF001 - the two are one
             await self._router.close()
 
 

@@ -45,16 +45,20 @@ TARGETS = (
         ),
     ),
     Target(("kafka/topic_watch",), _unit("kafka", "topic_watch", "watch_rounds")),
-    Target(("kafka/reader",), _unit("kafka", "lost_position", "stall", "seen_ends", "patience")),
-    Target(
-        ("kafka/tail", "kafka/light_topic", "kafka/partition_consumer"),
-        (*_unit("kafka", "stall", "light_writer", "patience", "append_and_wait"), *_unit("loaddata", "following")),
-    ),
+    Target(("kafka/reader",), _unit("kafka", "reader", "lost_position", "stall", "seen_ends", "patience")),
+    Target(("kafka/partition_consumer",), _unit("kafka", "partition_consumer", "stall", "light_writer")),
+    Target(("kafka/partition_count",), _unit("kafka", "partition_count", "partitions_named")),
+    Target(("kafka/tail",), _unit("kafka", "tail", "stall", "patience", "append_and_wait")),
+    Target(("kafka/light_topic",), _unit("kafka", "light_writer", "light_reader", "stall")),
     Target(("kafka/election",), _unit("kafka", "election_progress")),
     Target(("kafka/writer",), _unit("kafka", "writer_bookkeeping")),
     Target(("kafka/addresses",), _unit("kafka", "addresses")),
-    Target(("kafka/topic_policy", "kafka/topics"), _unit("kafka", "topic_policy", "light_policy")),
-    Target(("kafka/client_settings", "kafka/errors"), _unit("kafka", "client_settings", "errors", "client_log")),
+    Target(("kafka/advertised",), _unit("kafka", "advertised")),
+    Target(("kafka/topic_policy", "kafka/topics"), _unit("kafka", "topic_policy", "light_policy", "topic_admin", "patience")),
+    Target(
+        ("kafka/client_settings", "kafka/property_rules", "kafka/errors"),
+        (*_unit("kafka", "client_settings", "errors", "client_log", "addresses"), *_unit("runtime", "kafka_limits")),
+    ),
     Target(
         ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
         (

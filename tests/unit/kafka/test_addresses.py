@@ -5,11 +5,20 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 import trustme
 
-from statechannel.kafka.addresses import FirstLook, KafkaAddress, PortState, addresses_of, silence_of, state_of
+from statechannel.kafka.addresses import (
+    FirstLook,
+    KafkaAddress,
+    PortState,
+    addresses_of,
+    require_answer,
+    silence_of,
+    state_of,
+)
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaUnavailableError
 
@@ -24,6 +33,8 @@ def test_addresses() -> None:
         KafkaAddress("c", 4),
     ]
     assert KafkaAddress("::1", 3).text == "[::1]:3"
+    assert KafkaAddress("a", 1).text == "a:1"
+    assert addresses_of("a" * 253 + ":65535") == [KafkaAddress("a" * 253, 65_535)]
 
 
 @pytest.mark.parametrize("zone", ["eth0", "12", "br-1a2b", "wlan_0.5", "en0~x"])
@@ -63,7 +74,10 @@ def test_an_address_with_the_clients_protocol_is_taken(address: str) -> None:
         (",", "names no Kafka address"),
         ("http://a:9092", "is a URL"),
         ("a", "has no port"),
-        ("a:99999", "ports are 1 to 65535"),
+        ("a:65536", "ports are 1 to 65535"),
+        ("a:" + "9" * 5_000, "ports are 1 to 65535"),
+        ("a:\u0663", "ports are 1 to 65535"),
+        ("a" * 254 + ":1", "no valid host name"),
         ("a:0", "ports are 1 to 65535"),
         ("a:b", "ports are 1 to 65535"),
         (":9092", "no valid host name"),
@@ -139,6 +153,17 @@ def test_kafka_with_tls() -> None:
             look(address, "plaintext")
 
 
+def test_kafka_with_tls_that_refuses_other_requests_by_an_alert() -> None:
+    def alert(connection: socket.socket) -> None:
+        connection.recv(1_000)
+        connection.sendall(bytes.fromhex("15030100020246"))
+
+    with listener(alert) as address:
+        look(address, "ssl")
+        with pytest.raises(KafkaUnavailableError, match="expects TLS, which this client does not use"):
+            look(address, "plaintext")
+
+
 def test_the_host_is_named_in_the_first_message_of_tls() -> None:
     """A listener behind a router by names (SNI) is found by its name alone."""
     named: list[str | None] = []
@@ -190,6 +215,57 @@ def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "create_connection", unknown)
     with pytest.raises(KafkaUnavailableError, match=r"Kafka at nosuch:1 cannot be found: .*no such name"):
         look("nosuch:1", "plaintext")
+
+
+def test_a_name_that_does_not_resolve_yet_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, refusals = socket.create_connection, [socket.gaierror(socket.EAI_NONAME, "no such name")]
+
+    def late(*where: Any, **how: Any) -> socket.socket:
+        if refusals:
+            raise refusals.pop()
+        return connect(*where, **how)
+
+    with listener(plain) as address:
+        monkeypatch.setattr(socket, "create_connection", late)
+        look(address, "plaintext", within_s=60.0)
+    assert refusals == []
+
+
+def close_it(connection: socket.socket) -> None:
+    """Say nothing."""
+    connection.recv(100)
+
+
+@pytest.mark.parametrize(
+    ("serves", "answers"),
+    [([plain], True), ([close_it], False), ([close_it, plain], True), ([], True), ([None, close_it], False)],
+)
+def test_a_program_that_takes_connections_and_says_nothing_is_no_kafka(serves: list[Any], answers: bool) -> None:
+    """Where none takes connections that is left to the client."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(listener(serve)) if serve else closed_address() for serve in serves]
+        text = ",".join(found or [closed_address()])
+        if answers:
+            require_answer(text, "plaintext")
+            return
+        with pytest.raises(KafkaUnavailableError) as refused:
+            require_answer(text, "plaintext")
+        assert refused.value.address == text
+        assert found[-1] in str(refused.value)
+        assert state_of(found[-1], "plaintext") is PortState.CLOSED
+
+
+def closed_address() -> str:
+    with listener(plain) as address:
+        pass
+    return address
+
+
+def test_no_more_than_three_addresses_are_asked() -> None:
+    with listener(plain) as address:
+        closed = closed_address()
+        assert state_of(f"{closed},{closed},{address}", "plaintext") is PortState.ANSWERS
+        assert state_of(f"{closed},{closed},{closed},{address}", "plaintext") is PortState.ABSENT
 
 
 def test_the_first_of_several_that_answers_is_enough() -> None:

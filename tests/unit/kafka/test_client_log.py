@@ -38,6 +38,37 @@ def test_a_member_that_closes_has_the_last_word() -> None:
     assert kind.filter(line("FAIL [b1#consumer-4] Connection refused"))
 
 
+def test_kinds_are_remembered_up_to_a_bound() -> None:
+    kind = client_settings.OncePerKind()
+    for number in range(client_settings.KINDS_MAX):
+        assert kind.filter(line(f"FAIL [client-{number}] refused"))
+    assert not kind.filter(line("FAIL [client-0] refused"))
+    assert kind.filter(line("FAIL [another] refused"))
+    assert kind.filter(line("FAIL [client-0] refused")), "forgotten"
+
+
+def test_only_lines_that_begin_so_are_counted() -> None:
+    kind = client_settings.OncePerKind("reading ")
+    assert [kind.filter(line(text)) for text in ("reading a", "reading a", "other", "other")] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(("level", "passes"), [(logging.WARNING, False), (logging.INFO, True), (logging.DEBUG, True)])
+def test_a_line_passes_where_the_level_lets_it(monkeypatch: pytest.MonkeyPatch, level: int, passes: bool) -> None:
+    monkeypatch.setattr(client_settings.client_logger, "level", level)
+    monkeypatch.setattr(client_settings.client_logger, "_cache", {})
+    lines = client_settings.ClientLines()
+    assert [lines.filter(line("FAIL [b1#consumer-4] refused")) for _ in range(2)] == [passes, False]
+    quiet = line("CONNECT [b1#consumer-4] connecting")
+    quiet.levelno = logging.DEBUG
+    assert lines.filter(quiet) is (level == logging.DEBUG)
+    assert quiet.levelno == logging.DEBUG, "none is raised to a higher level"
+
+
 UNCONFIGURED = """
 import logging, sys
 from statechannel.kafka import client_settings, light_topic

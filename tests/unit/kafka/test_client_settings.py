@@ -6,18 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 
 from statechannel.kafka.client_settings import (
     FIXED_KEYS,
     ClientSettings,
     ClientTuning,
     make_client,
+    names_servers,
     parse_override,
     parse_properties,
+    place_and_size,
     to_client,
+    to_topics,
 )
-from statechannel.kafka.errors import ClientSettingRefusedError, KafkaAccessDeniedError
+from statechannel.kafka.errors import ClientSettingRefusedError, KafkaAccessDeniedError, KafkaAdapterError
 from statechannel.settings import load
 
 SASL = {
@@ -136,6 +139,16 @@ def test_why_a_callback_fails_is_logged_and_in_the_error(caplog: pytest.LogCaptu
     assert "no role" in caplog.text
 
 
+def test_a_callback_that_did_not_fail_is_no_reason() -> None:
+    def refuse(_: object) -> None:
+        raise ValueError("odd")
+
+    settings = by_callback(f"{__name__}:make_token")
+    with pytest.raises(KafkaAdapterError) as caught:
+        make_client(refuse, settings.admin_config(), settings, "making a client")
+    assert "making a client:" in str(caught.value)
+
+
 def test_overrides_beat_the_file_and_the_option_beats_both(tmp_path: Path) -> None:
     file = write(tmp_path, "bootstrap.servers = file:1\nclient.rack = a\ndebug = broker\n")
     merged = ClientSettings.from_sources(file=file, overrides=["client.rack=b"])
@@ -207,12 +220,128 @@ def test_the_clients_have_what_the_protocol_rests_on() -> None:
     assert "transactional.id" not in producer
     consumer = settings.consumer_config("g")
     assert consumer["auto.offset.reset"] == "error"
-    assert consumer["enable.auto.commit"] is False
     assert consumer["enable.partition.eof"] is True
     election = settings.election_config("g")
     assert election["session.timeout.ms"] == 2_000
     assert election["heartbeat.interval.ms"] == 200
     assert "group.instance.id" not in election
+    for config in (consumer, election):
+        assert config["enable.auto.commit"] is config["enable.auto.offset.store"] is False
+    admin = settings.admin_config()
+    assert "logger" not in admin, "it is not polled for lines"
+    assert admin["log_level"] == 0
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "heartbeat_ms", "poll_ms"), [(6_000, 600, 60_000), (500, 100, 60_000), (90_000, 9_000, 90_000)]
+)
+def test_a_member_of_the_election_lives_as_long_as_its_session(
+    session_ms: int, heartbeat_ms: int, poll_ms: int
+) -> None:
+    config = ClientSettings("h:1", tuning=ClientTuning(session_timeout_ms=session_ms)).election_config("g")
+    assert (config["heartbeat.interval.ms"], config["max.poll.interval.ms"]) == (heartbeat_ms, poll_ms)
+
+
+@pytest.mark.parametrize(("request_ms", "setup_ms"), [(500, 1_000), (1_000, 1_000), (5_000, 5_000)])
+def test_a_connection_has_the_time_of_a_request_and_a_second_at_least(request_ms: int, setup_ms: int) -> None:
+    settings = ClientSettings("h:1", tuning=ClientTuning(request_timeout_ms=request_ms))
+    assert {config["socket.connection.setup.timeout.ms"] for config in configs(settings)} == {setup_ms}
+
+
+def test_the_tree_of_settings_reaches_the_clients() -> None:
+    kafka = {
+        "bootstrap_servers": "h:1",
+        "delivery_timeout_ms": 12_345,
+        "stall_timeout_s": 7.5,
+        "properties": {"client.rack": "a", "client.id": "mine"},
+    }
+    settings = to_client(load(overrides={"kafka": kafka}), client_id="statechannel-b1")
+    assert (settings.tuning.delivery_timeout_ms, settings.tuning.stall_timeout_s) == (12_345, 7.5)
+    assert settings.oauth_callback is None
+    assert (settings.client_id, settings.properties) == ("mine", {"client.rack": "a"})
+    kafka["properties"] = {}
+    assert to_client(load(overrides={"kafka": kafka}), client_id="b1").client_id == "b1"
+    topics = to_topics(load(overrides={"channel": {"name": "mine", "segment_ms": 77_000}}))
+    assert (topics.channel, topics.lags.segment_ms) == ("mine", 77_000)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "lines", "named"),
+    [
+        ({}, None, False),
+        ({"bootstrap_servers": "h:1"}, None, True),
+        ({"properties": {"bootstrap.servers": "h:1"}}, None, True),
+        ({"properties": {"client.rack": "a"}}, None, False),
+        ({}, "metadata.broker.list=h:1", True),
+        ({}, "client.rack=a", False),
+    ],
+)
+def test_an_address_may_be_a_setting_or_a_property(
+    tmp_path: Path, kafka: dict[str, object], lines: str | None, named: bool
+) -> None:
+    file = {} if lines is None else {"properties_file": str(write(tmp_path, lines))}
+    assert names_servers(load(overrides={"kafka": kafka | file})) is named
+
+
+def test_an_address_with_a_user_is_refused_without_showing_it() -> None:
+    with pytest.raises(ClientSettingRefusedError) as caught:
+        ClientSettings("me:hush@h:1")
+    assert "hush" not in str(caught.value)
+
+
+def test_an_empty_secret_hides_nothing() -> None:
+    assert ClientSettings("h:1", {"sasl.password": "", "ssl.key.password": "x"}).secrets() == ("x",)
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
+def test_what_kafka_does_to_a_client_is_noted_under_its_role(kind: str) -> None:
+    settings = ClientSettings("h:1", client_id="b1")
+    config = {
+        "producer": settings.producer_config(),
+        "consumer": settings.consumer_config("g"),
+        "admin": settings.admin_config(),
+    }[kind]
+    made = make_client(dict, config, settings, "making a client")
+    made["throttle_cb"](ThrottleEvent("kafka1", 1, 0.0))
+    made["throttle_cb"](ThrottleEvent("kafka1", 1, 0.5))
+    (throttle,) = settings.notes.throttles
+    assert (throttle.client, throttle.kind, throttle.throttle_s) == ("b1", kind, 0.5)
+
+
+@pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._INVALID_ARG)), TypeError(), ValueError()])
+def test_a_client_that_the_library_refuses_is_one_clear_error(error: Exception) -> None:
+    def refuse(_: object) -> None:
+        raise error
+
+    settings = ClientSettings("h:1")
+    with pytest.raises(KafkaAdapterError, match="making a client"):
+        make_client(refuse, settings.admin_config(), settings, "making a client")
+
+
+@pytest.mark.parametrize(("code", "noted"), [(KafkaError.MSG_SIZE_TOO_LARGE, True), (KafkaError._TRANSPORT, False)])
+def test_only_a_refusal_for_good_is_noted(code: int, noted: bool) -> None:
+    settings = ClientSettings("h:1")
+    refusal = settings.refusal(KafkaError(code), "t")
+    assert list(settings.notes.refusals) == ([refusal] if noted else [])
+
+
+class Report:
+    def __init__(self, topic: str | None, key: bytes | None, value: bytes | None) -> None:
+        self.topic, self.key, self.value = (lambda: topic), (lambda: key), (lambda: value)
+
+
+@pytest.mark.parametrize(
+    ("report", "place"),
+    [
+        (None, ("any topic", None)),
+        (Report("t", b"key", b"value"), ("t", 8)),
+        (Report("t", None, b"value"), ("t", 5)),
+        (Report("t", b"key", None), ("t", 3)),
+        (Report(None, None, None), ("", 0)),
+    ],
+)
+def test_a_report_says_of_which_record_it_is(report: Any, place: tuple[str, int | None]) -> None:
+    assert place_and_size(report) == place
 
 
 def test_no_client_creates_a_topic_that_it_only_looks_for() -> None:

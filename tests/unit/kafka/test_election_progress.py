@@ -1,5 +1,6 @@
 """The election follows the loop that acts on the seat, and its own thread: whoever halts gives it up, and stands again later."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -10,12 +11,15 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from statechannel.engine.inputs import Input, LeadershipChanged
 from statechannel.kafka import election as election_module
-from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.election import LeaderElection, LoopProgress
-from tests.support.waits import wait_until
+from tests.support.waits import WAIT_S, wait_until
 
 LIMIT_S = 6.0
+SESSION_MS = 6_000
+LEASE_S = SESSION_MS / 2_000
 SEAT = TopicPartition("leader", 0)
+LEADS, LEADS_NO_MORE = LeadershipChanged(True), LeadershipChanged(False)
 
 
 class LoneGroup:
@@ -28,6 +32,9 @@ class LoneGroup:
         self.seatings = 0
         self.calls_back = True
         self.fetches = False
+        self.polls_s: list[float] = []
+        self.left = 0
+        self.given_back: list[TopicPartition] = []
         self.taken: list[TopicPartition] | None = None
         self.error: BaseException | KafkaError | None = None
         self._on_assign: Callable[..., None] = lambda *_: None
@@ -39,8 +46,10 @@ class LoneGroup:
 
     def unsubscribe(self) -> None:
         self.subscribed = self.seated = False
+        self.left += 1
 
-    def poll(self, _: float) -> Any:
+    def poll(self, timeout_s: float) -> Any:
+        self.polls_s.append(timeout_s)
         time.sleep(0.001)
         if self.subscribed and not self.seated:
             self.frozen()
@@ -65,8 +74,8 @@ class LoneGroup:
     def pause(self, _: object) -> None:
         self.fetches = False
 
-    def incremental_unassign(self, _: object) -> None:
-        """Nothing is left of it."""
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        self.given_back += partitions
 
     def lose(self, partitions: list[TopicPartition]) -> None:
         """The group takes the seat away, and gives it again only to who stands again."""
@@ -90,10 +99,18 @@ class Loop:
 
 
 class Bench:
-    def __init__(self, progress: LoopProgress | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        progress: LoopProgress | None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        session_ms: int = SESSION_MS,
+        stand: bool = True,
+    ) -> None:
         self.inputs: list[Input] = []
         self.failures: list[BaseException] = []
-        settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1")
+        tuning = ClientTuning(session_timeout_ms=session_ms)
+        settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1", tuning=tuning)
         self.election = LeaderElection(
             settings,
             "leader",
@@ -104,7 +121,12 @@ class Bench:
             clock=clock,
         )
         self.group: Any = self.election._consumer
-        self.election.stand(True)
+        self.election.stand(stand)
+
+    def steps(self, count: int = 10) -> None:
+        """Wait for some more polls."""
+        until = len(self.group.polls_s) + count
+        self.wait(lambda: len(self.group.polls_s) >= until)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         wait_until(condition, lambda: self.inputs, pause_s=0.002)
@@ -145,6 +167,21 @@ def test_a_short_halt_keeps_it(loop: Loop, bench: Bench) -> None:
     assert bench.inputs == [LeadershipChanged(True)]
 
 
+@pytest.mark.parametrize(("halted_s", "keeps"), [(LIMIT_S, True), (LIMIT_S + 0.001, False)])
+def test_the_limit_itself_is_no_halt(halted_s: float, keeps: bool, caplog: pytest.LogCaptureFixture) -> None:
+    now = [1_000.0]
+    last = [1_000.0]
+    bench = Bench(LoopProgress(lambda: last[0], LIMIT_S), clock=lambda: now[0])
+    try:
+        bench.wait(lambda: bench.inputs == [LEADS])
+        last[0] = now[0] - halted_s
+        bench.steps()
+        assert bench.group.subscribed is keeps
+        assert len([line for line in caplog.records if "no progress" in line.getMessage()]) == (not keeps), "said once"
+    finally:
+        bench.election.close()
+
+
 def test_who_withdraws_while_the_loop_halts_does_not_come_back(loop: Loop, bench: Bench) -> None:
     bench.wait(lambda: bench.inputs == [LeadershipChanged(True)])
     loop.halted_s = LIMIT_S + 1.0
@@ -179,6 +216,23 @@ def test_what_keeps_a_member_out_is_logged_once(
     assert len([record for record in caplog.records if "INCONSISTENT_GROUP_PROTOCOL" in record.getMessage()]) == 1
 
 
+def test_what_keeps_it_out_after_it_was_in_is_logged_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def refused(times: int) -> None:
+        bench.group.error = KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL)
+        bench.wait(lambda: bench.group.error is None)
+        bench.steps(2)
+        assert len([line for line in caplog.records if "INCONSISTENT_GROUP" in line.getMessage()]) == times
+
+    bench.wait(lambda: bench.inputs == [LEADS])
+    refused(1)
+    refused(1)
+    bench.election.stand(False)
+    bench.wait(lambda: not bench.group.subscribed)
+    bench.election.stand(True)
+    bench.wait(lambda: bench.inputs == [LEADS, LEADS_NO_MORE, LEADS])
+    refused(2)
+
+
 class ExtraPartition(LoneGroup):
     """A group in which another member is assigned partition 0."""
 
@@ -204,42 +258,6 @@ def test_without_a_loop_to_follow_nothing_is_asked() -> None:
     assert bench.group.closed
 
 
-def test_a_seat_that_arrives_in_a_poll_in_which_the_thread_was_frozen_is_not_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Meanwhile the group may have seated another: it takes only the next one, for which it stands again."""
-    settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1")
-    frozen_s, seatings_at_leading = [settings.tuning.session_timeout_ms / 1_000], []
-    skipped_s = 0.0
-
-    def freeze(_: LoneGroup) -> None:
-        nonlocal skipped_s
-        skipped_s += frozen_s.pop() if frozen_s else 0.0
-
-    groups: list[LoneGroup] = []
-
-    def make(config: object) -> LoneGroup:
-        groups.append(LoneGroup(config))
-        return groups[-1]
-
-    def sink(event: Input) -> None:
-        if event == LeadershipChanged(True):
-            seatings_at_leading.append(groups[0].seatings)
-
-    monkeypatch.setattr(LoneGroup, "frozen", freeze)
-    monkeypatch.setattr(election_module, "Consumer", make)
-    election = LeaderElection(settings, "leader", "group", sink, clock=lambda: time.monotonic() + skipped_s)
-    try:
-        election.stand(True)
-        wait_until(lambda: seatings_at_leading, lambda: groups[0].seatings)
-        assert seatings_at_leading == [1], "it took the first seat"
-    finally:
-        election.close()
-
-
-LEADS, LEADS_NO_MORE = LeadershipChanged(True), LeadershipChanged(False)
-
-
 def test_who_leads_fetches_nothing_and_says_so_once_when_it_closes(bench: Bench) -> None:
     bench.wait(lambda: bench.inputs == [LEADS])
     assert bench.group.seated
@@ -250,19 +268,31 @@ def test_who_leads_fetches_nothing_and_says_so_once_when_it_closes(bench: Bench)
     assert bench.failures == []
 
 
-def test_who_never_stood_says_nothing() -> None:
-    bench = Bench(None)
-    bench.election.stand(False)
+def test_who_never_stood_says_nothing_and_leaves_nothing() -> None:
+    bench = Bench(None, stand=False)
+    bench.steps()
     assert bench.election.close()
-    assert bench.inputs in ([], [LEADS, LEADS_NO_MORE])  # it may have been elected before it withdrew
+    assert bench.inputs == []
+    assert bench.group.left == 0
+    assert bench.group.closed
+
+
+def test_who_withdraws_gives_the_seat_up(bench: Bench) -> None:
+    bench.wait(lambda: bench.inputs == [LEADS])
+    bench.election.stand(False)
+    bench.wait(lambda: not bench.group.subscribed)
+    assert bench.inputs == [LEADS, LEADS_NO_MORE]
 
 
 def test_a_seat_that_is_taken_away_is_given_up(bench: Bench) -> None:
     bench.wait(lambda: bench.inputs == [LEADS])
     bench.group.lose([])
     bench.wait(lambda: bench.group.taken is None)
+    assert bench.inputs == [LEADS]
     bench.group.lose([SEAT])
     bench.wait(lambda: bench.inputs == [LEADS, LEADS_NO_MORE])
+    bench.steps(1)
+    assert bench.group.given_back == [SEAT]
 
 
 def test_an_election_that_ends_by_an_exception_gives_the_seat_up_and_is_reported(bench: Bench) -> None:
@@ -282,27 +312,113 @@ def test_of_the_clients_errors_one_says_that_the_seat_is_lost(bench: Bench, code
     assert (bench.inputs == [LEADS]) is leads
 
 
-def test_a_seat_that_the_client_holds_without_having_said_so_is_taken_after_a_while(
-    monkeypatch: pytest.MonkeyPatch,
+# --- its lease of half a session, to the millisecond ------------------------------------------------------------------
+
+
+class StoppedClock:
+    """Goes on only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Bench, StoppedClock]]:
+    clock = StoppedClock()
+    bench = Bench(None, clock=clock)
+    yield bench, clock
+    bench.election.close()
+
+
+@pytest.mark.parametrize(("frozen_s", "keeps"), [(LEASE_S, True), (LEASE_S + 0.001, False)])
+def test_a_thread_that_was_frozen_for_longer_than_the_lease_stands_again(
+    stopped: tuple[Bench, StoppedClock], frozen_s: float, keeps: bool
+) -> None:
+    bench, clock = stopped
+    bench.wait(lambda: bench.inputs == [LEADS])
+    clock.now_s += frozen_s
+    bench.steps()
+    assert bench.inputs == ([LEADS] if keeps else [LEADS, LEADS_NO_MORE, LEADS])
+    assert bench.group.left == (not keeps)
+
+
+@pytest.mark.parametrize(("frozen_s", "takes"), [(LEASE_S, 1), (LEASE_S + 0.001, 2)])
+def test_a_seat_that_arrives_late_is_taken_within_the_lease(
+    stopped: tuple[Bench, StoppedClock], frozen_s: float, takes: int
+) -> None:
+    """Meanwhile the group may have seated another: it takes only the next one, for which it stands again."""
+    bench, clock = stopped
+    bench.election.stand(False)
+    bench.wait(lambda: not bench.group.subscribed)
+    bench.inputs.clear()
+    bench.group.seatings = 0
+    pauses = [frozen_s]
+
+    def freeze() -> None:
+        clock.now_s += pauses.pop() if pauses else 0.0
+
+    bench.group.frozen = freeze
+    bench.election.stand(True)
+    bench.wait(lambda: bench.inputs == [LEADS])
+    assert bench.group.seatings + 1 - takes in (0, 1), "the seating itself is counted a moment later"
+
+
+@pytest.mark.parametrize(("later_s", "takes"), [(LEASE_S, False), (LEASE_S + 0.5, True)])
+def test_a_seat_without_a_callback_is_looked_for_after_the_lease(
+    stopped: tuple[Bench, StoppedClock], later_s: float, takes: bool
 ) -> None:
     """It stood again during a rebalance: otherwise nobody would lead as long as this member lives."""
-    skipped_s = 0.0
+    bench, clock = stopped
+    bench.election.stand(False)
+    bench.wait(lambda: not bench.group.subscribed)
+    bench.inputs.clear()
+    bench.group.calls_back = False
+    bench.election.stand(True)
+    bench.wait(lambda: bench.group.seated)
+    bench.steps(2)
+    for _ in range(2):
+        clock.now_s += later_s / 2  # not frozen: the thread runs in between
+        bench.steps(3)
+    assert bench.inputs == ([LEADS] if takes else [])
 
-    class Group(LoneGroup):
-        def __init__(self, config: object) -> None:
-            super().__init__(config)
-            self.calls_back = False
 
-    monkeypatch.setattr(election_module, "Consumer", Group)
-    bench = Bench(None, clock=lambda: time.monotonic() + skipped_s)
-    try:
-        bench.wait(lambda: bench.group.seated)
-        assert bench.inputs == []
-        for _ in range(200):
-            skipped_s += 0.1
-            time.sleep(0.01)
-            if bench.inputs:
-                break
-        assert bench.inputs == [LEADS]
-    finally:
-        bench.election.close()
+def test_a_thread_that_was_frozen_looks_for_no_seat_without_a_callback(stopped: tuple[Bench, StoppedClock]) -> None:
+    """What it lost meanwhile is not reported yet."""
+    bench, clock = stopped
+    bench.election.stand(False)
+    bench.wait(lambda: not bench.group.subscribed)
+    bench.inputs.clear()
+    bench.group.calls_back = False
+    bench.election.stand(True)
+    bench.wait(lambda: bench.group.seated)
+    clock.now_s += LEASE_S + 0.001
+    bench.steps()
+    assert bench.inputs == []
+
+
+@pytest.mark.parametrize(("session_ms", "longest_s"), [(SESSION_MS, 0.1), (1_000, 0.05)])
+def test_it_looks_up_many_times_in_a_session(session_ms: int, longest_s: float) -> None:
+    bench = Bench(None, session_ms=session_ms)
+    bench.steps(3)
+    bench.election.close()
+    assert set(bench.group.polls_s) == {longest_s}
+
+
+def test_a_process_that_does_not_close_it_ends_all_the_same() -> None:
+    before = set(threading.enumerate())
+    bench = Bench(None)
+    assert all(thread.daemon for thread in set(threading.enumerate()) - before)
+    bench.election.close()
+
+
+def test_closing_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(LoneGroup, "frozen", lambda _: goes_on.wait(WAIT_S))
+    bench = Bench(None)
+    bench.wait(lambda: bench.group.subscribed)
+    assert not bench.election.close(0.01)
+    goes_on.set()
+    assert bench.election.close()

@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from statechannel.kafka import light_topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.kafka.light_topic import LightTuning, LightWriter, producer_config
@@ -58,7 +60,10 @@ class ScriptedProducer:
         """Report it of what is held, at the next `poll`."""
         self.error = error
 
-    def purge(self, **_: object) -> None:
+    def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None:
+        assert in_queue
+        assert in_flight
+        assert not blocking, "the reports are served by `poll`"
         with self.lock:
             held, self.held = self.held, []
         for item in held:
@@ -132,11 +137,26 @@ def test_a_full_client_is_asked_again_in_order() -> None:
 
 
 def test_what_the_client_refuses_is_counted_as_failed(rig: Rig) -> None:
+    SETTINGS.notes.refusals.clear()
     rig.producer.raises = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-    rig.write(b"1")
+    rig.write(b"1" * 1_000)
     rig.until(lambda: rig.writer.counts.failed == 1)
     assert "MSG_SIZE_TOO_LARGE" in rig.writer.counts.last_error
     assert rig.writer.alive
+    assert rig.writer.unanswered == 0
+    (refusal,) = SETTINGS.notes.refusals
+    assert " 1,001 bytes" in refusal.message
+    assert "message.max.bytes" in refusal.message, "the client's limit, not the topic's"
+
+
+def test_what_kafka_refuses_for_good_is_noted(rig: Rig) -> None:
+    SETTINGS.notes.refusals.clear()
+    rig.write(b"1")
+    rig.until(lambda: rig.producer.held)
+    rig.producer.fail_with(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    assert rig.writer.flush(5)
+    assert [refusal.code for refusal in SETTINGS.notes.refusals] == ["TOPIC_AUTHORIZATION_FAILED"]
+    assert rig.writer.counts.failed == 1
 
 
 @pytest.mark.parametrize("how", ["told", "raised"])
@@ -153,8 +173,37 @@ def test_a_client_that_failed_for_good_is_replaced(rig: Rig, how: str) -> None:
     rig.write(b"2")
     assert rig.writer.flush(5)
     assert (rig.writer.counts.failed, rig.writer.counts.written) == (1, 1)
-    rig.producers[0].purge()  # what the old one says late counts no more
+    rig.producers[0].purge(in_queue=True, in_flight=True, blocking=False)  # what the old one says late counts no more
     assert rig.writer.counts.failed == 1
+
+
+@pytest.mark.parametrize("raised", [KafkaException("odd"), KafkaException(KafkaError(KafkaError._TRANSPORT))])
+def test_a_poll_that_raises_anything_else_ends_the_thread(rig: Rig, raised: BaseException) -> None:
+    rig.producer.poll_raises = raised
+    rig.write(b"1")
+    rig.until(lambda: rig.failures)
+    assert rig.failures == [raised]
+    assert len(rig.producers) == 1
+
+
+def test_no_process_waits_for_its_thread() -> None:
+    before = set(threading.enumerate())
+    rig = Rig()
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    assert rig.writer.close(1.0)
+    assert not thread.is_alive()
+
+
+def test_who_waits_for_the_last_answer_is_woken_by_it(rig: Rig) -> None:
+    flushed: list[bool] = []
+    rig.write(b"1")
+    waiting = threading.Thread(target=lambda: flushed.append(rig.writer.flush(3_600.0)), daemon=True)
+    waiting.start()
+    time.sleep(0.02)
+    rig.producer.answering = True
+    waiting.join(WAIT_S)
+    assert flushed == [True]
 
 
 def test_a_thread_that_ends_says_so_and_takes_no_more(rig: Rig) -> None:
@@ -220,18 +269,27 @@ def test_headers_of_any_kind(expected: object, read: object) -> None:
     assert headers_of(Message(expected)) == read  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("silent_for", "replaced"), [(5.0, False), (6.1, True)])
-def test_a_producer_by_which_nothing_is_delivered_any_more_is_replaced(silent_for: float, replaced: bool) -> None:
+TIMED_OUT, REFUSED = KafkaError._MSG_TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "code", "replaced"),
+    [(350.0, TIMED_OUT, False), (360.0, TIMED_OUT, True), (360.0, REFUSED, False)],
+)
+def test_a_producer_by_which_nothing_is_delivered_any_more_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, silent_s: float, code: int, replaced: bool
+) -> None:
+    skipped = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + skipped[0])
+    monkeypatch.setattr(light_topic, "time", clock)
     rig = Rig(delivery_timeout_ms=60_000)
-    rig.writer._delivered_s = time.monotonic() - silent_for * 60
-    rig.writer.write("t", b"k", b"1")
-    until_s = time.monotonic() + WAIT_S
-    while not rig.producers[0].held and time.monotonic() < until_s:
-        time.sleep(0.01)
-    rig.producers[0].fail_with(KafkaError(KafkaError._MSG_TIMED_OUT))
+    rig.write(b"1")
+    rig.until(lambda: rig.producers[0].held)
+    skipped[0] += silent_s
+    rig.producers[0].fail_with(KafkaError(code))
     assert rig.writer.flush(WAIT_S)
-    rig.writer.write("t", b"k", b"2")
-    while not any(b"2" in producer.taken for producer in rig.producers) and time.monotonic() < until_s:
-        time.sleep(0.01)
+    rig.write(b"2")
+    rig.until(lambda: any(b"2" in producer.taken for producer in rig.producers))
     assert [b"2" in producer.taken for producer in rig.producers] == ([False, True] if replaced else [True])
+    assert rig.writer.counts.failed == 1
     rig.writer.close(0.01)

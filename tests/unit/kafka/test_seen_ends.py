@@ -57,6 +57,15 @@ def test_where_more_comes_all_the_time_an_end_of_before_is_reached() -> None:
     assert ends.as_of_s(1_900) == 17.0
 
 
+def test_after_an_end_that_was_reached_the_newest_then_is_waited_for_not_each_later_one() -> None:
+    ends = SeenEnds(0.0)
+    for second in (1, 2, 3):
+        ends.look(float(second), 10 * second)
+    assert ends.as_of_s(10) == 0.0
+    ends.look(4.0, 40)
+    assert ends.as_of_s(30) == 1.0
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0.01, 3.0), st.integers(0, 3)), max_size=60))
 def test_it_is_never_later_than_the_truth(steps: list[tuple[int, int, float, int]]) -> None:
     """`grown` records are appended; the broker answers, or its answer arrives; so many are read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,9 +129,9 @@ def test_a_log_that_begins_at_zero_has_its_head(cluster: Cluster) -> None:
 
 def test_a_partition_of_the_channel_that_begins_later_has_lost_its_head(cluster: Cluster) -> None:
     watching = watch()
-    cluster.firsts[CHANNEL, 1] = 41
-    assert look(watching).first_offsets == {(CHANNEL, 1): 41}
-    assert look(watching, 5.0).first_offsets == {(CHANNEL, 1): 41}, "as long as it is so"
+    cluster.firsts[CHANNEL, 1] = 1
+    assert look(watching).first_offsets == {(CHANNEL, 1): 1}
+    assert look(watching, 5.0).first_offsets == {(CHANNEL, 1): 1}, "as long as it is so"
 
 
 def test_retention_of_the_other_topics_is_no_loss(cluster: Cluster) -> None:
@@ -187,9 +188,14 @@ def test_partitions_added_to_another_topic_are_found(cluster: Cluster) -> None:
 
 def test_a_side_topic_that_comes_back_with_other_settings_is_found_in_the_next_rounds(cluster: Cluster) -> None:
     watching = watch(policies=POLICIES, settings_s=30.0)
-    assert not look(watching, 0.0).recreated
+    cluster.settings[SIDE]["segment.ms"] = "99"
+    first = look(watching, 0.0)
+    assert not first.recreated
+    assert differing(first) == [(SIDE, "segment.ms", "99", False)]
     cluster.ids[SIDE], cluster.settings[SIDE] = "T", {"cleanup.policy": "delete"}
-    assert look(watching, 5.0).recreated == (SIDE,)
+    again = look(watching, 5.0)
+    assert again.recreated == (SIDE,)
+    assert not again.differences, "the settings of the new one are not known yet"
     assert watching.due(6.0), "the next round comes soon"
     findings = look(watching, 6.0)
     assert not findings.recreated, "that is said once"
@@ -205,6 +211,7 @@ def test_a_side_topic_that_is_gone_for_two_answers_is_missing(cluster: Cluster) 
     (missing,) = look(watching, 6.0).differences
     assert (missing.topic, missing.actual, missing.hard) == (SIDE, "missing", True)
     assert "cleanup.policy=compact,delete" in missing.command
+    assert not watching.due(6.0 + 4.9), "that is certain, and asked no sooner than all else"
     cluster.ids[SIDE] = gone
     assert not look(watching, 11.0).differences
 
@@ -216,6 +223,7 @@ def test_a_topic_of_the_channel_that_is_gone_is_broken_as_before(cluster: Cluste
     look(watching, 5.0)
     findings = look(watching, 6.0)
     assert set(findings.broken) == {(CHANNEL, 0), (CHANNEL, 1)}
+    assert not findings.differences
 
 
 def test_topics_that_are_used_later_are_watched_from_then_on(cluster: Cluster) -> None:
@@ -231,10 +239,44 @@ def test_without_an_answer_what_was_known_stays(cluster: Cluster, monkeypatch: p
     watching = watch(policies=POLICIES)
     cluster.partitions[CHANNEL] = 3
     before = look(watching, 0.0).differences
-    silent = answer(refusal(KafkaError._TIMED_OUT))
-    monkeypatch.setattr(Cluster, "_describe", lambda *_: silent)
-    monkeypatch.setattr(Cluster, "describe_configs", lambda _, resources, **__: dict.fromkeys(resources, silent))
-    assert look(watching, 30.0).differences == before
+    for call, silent in SILENT_CALLS.items():
+        monkeypatch.setattr(Cluster, call, silent)
+    for now_s in (30.0, 35.0, 40.0):
+        assert look(watching, now_s).differences == before
+
+
+@pytest.mark.parametrize("call", ["_describe", "describe_configs"])
+def test_of_a_topic_that_is_half_known_nothing_is_said(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    watching = watch(policies=POLICIES)
+    cluster.settings[SIDE]["segment.ms"] = "99"
+    with monkeypatch.context() as silent:
+        silent.setattr(Cluster, call, SILENT_CALLS[call])
+        assert not look(watching, 0.0).differences
+    assert differing(look(watching, 30.0)) == [(SIDE, "segment.ms", "99", False)]
+
+
+SILENT = refusal(KafkaError._TIMED_OUT)
+SILENT_CALLS: dict[str, Any] = {
+    "_describe": lambda *_: answer(SILENT),
+    "describe_configs": lambda _, resources, **__: dict.fromkeys(resources, answer(SILENT)),
+}
+
+
+def test_any_number_of_partitions_is_right_where_the_policy_leaves_it_open(cluster: Cluster) -> None:
+    cluster.partitions[SIDE] = 7
+    assert not look(watch(policies={SIDE: replace(SIDE_POLICY, partitions=None)})).differences
+
+
+def test_partitions_that_were_too_many_when_the_topic_was_opened_are_so_still(cluster: Cluster) -> None:
+    cluster.partitions[SIDE] = 3
+    info = TopicInfo(SIDE, "S", 3, 1, {})
+    watching = TopicWatch(ClientSettings("127.0.0.1:1"), [info], interval_s=5.0, policies={SIDE: SIDE_POLICY})
+    watching.poll(0.0, {(SIDE, 0): 0})
+    findings = watching.poll(0.0, {(SIDE, 0): 0})
+    assert findings is not None
+    assert differing(findings) == [(SIDE, "partitions", "3", False)]
 
 
 def test_a_watch_without_policies_asks_for_no_settings(cluster: Cluster) -> None:
@@ -246,8 +288,12 @@ def test_a_watch_without_policies_asks_for_no_settings(cluster: Cluster) -> None
 
 
 def test_a_topic_that_was_made_anew_is_broken_at_once(cluster: Cluster) -> None:
+    watching = watch()
+    look(watching)
     cluster.ids[REQUESTS] = "S"
-    assert list(look(watch()).broken) == [(REQUESTS, 0)]
+    findings = look(watching, 5.0)
+    assert list(findings.broken) == [(REQUESTS, 0)]
+    assert not findings.recreated, "it has no policy"
 
 
 def test_an_end_before_the_position_counts_when_it_is_seen_twice_in_a_row(cluster: Cluster) -> None:

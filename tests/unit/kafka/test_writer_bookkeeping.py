@@ -11,13 +11,31 @@ from confluent_kafka import KafkaError, KafkaException
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import Appended, AppendFailed
 from statechannel.engine.kafka_limits import RefusalReason
+from statechannel.kafka import writer as writer_module
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.log import Topic
 from tests.support.kafka_adapter import Inbox
 from tests.support.waits import WAIT_S, wait_until
 
-NAMES = {Topic.CHANNEL: "c"}
+NAMES = {Topic.CHANNEL: "c", Topic.REGISTRY: "r"}
+
+
+class Clock:
+    """Real time, and what tests skip of it."""
+
+    skipped_s = 0.0
+
+    @classmethod
+    def monotonic(cls) -> float:
+        return time.monotonic() + cls.skipped_s
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that does not end the pause of an idle writer at once would never be reported."""
+    monkeypatch.setattr(writer_module, "time", Clock)
+    monkeypatch.setattr(writer_module, "_IDLE_S", 3_600.0)
 
 
 class Message:
@@ -46,20 +64,28 @@ class ScriptedProducer:
         self.config = config
         self.held: list[Callable[..., None]] = []
         self.groups: list[int] = []
+        self.places: list[tuple[str, int]] = []
         self.reports: list[Callable[[], None]] = []
         self.refuse_with: Exception | None = None
+        self.raises: list[BaseException] = []
         self.lose_on_purge = False
+        self.purged_as = KafkaError._PURGE_QUEUE
+        self.is_purged = False
         self._lock = threading.Lock()
 
-    def produce(self, *_: object, on_delivery: Callable[..., None], **__: object) -> None:
+    def produce(self, topic: str, *, on_delivery: Callable[..., None], partition: int, **_: object) -> None:
         if self.refuse_with is not None:
             raise self.refuse_with
         with self._lock:
+            self.places.append((topic, partition))
             self.held.append(on_delivery)
 
-    def produce_batch(self, _: str, messages: list[dict[str, Any]], partition: int) -> int:
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int:
         """Like the real one: what it does not take carries an error."""
+        if isinstance(self.refuse_with, KafkaException):
+            raise self.refuse_with
         self.groups.append(len(messages))
+        self.places += [(topic, partition)] * len(messages)
         for message in messages:
             if self.refuse_with is not None:
                 message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
@@ -73,15 +99,23 @@ class ScriptedProducer:
             due, self.reports = self.reports, []
         for report in due:
             report()
-        if not due:
+        if self.raises:
+            raise self.raises.pop()
+        if self.is_purged and self.lose_on_purge:
+            Clock.skipped_s += 1.0
+        elif not due:
             threading.Event().wait(min(timeout, 0.005))
         return len(due)
 
-    def purge(self, **_: object) -> None:
+    def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None:
+        assert in_queue
+        assert in_flight
+        assert not blocking, "the reports are served by `poll`"
+        self.is_purged = True
         with self._lock:
             held, self.held = self.held, []
         if not self.lose_on_purge:
-            self.report(held, KafkaError(KafkaError._PURGE_QUEUE))
+            self.report(held, KafkaError(self.purged_as))
 
     def report(self, deliveries: list[Callable[..., None]], error: KafkaError | None, offset: int = 0) -> None:
         with self._lock:
@@ -100,10 +134,13 @@ class Rig:
         self.producers: list[ScriptedProducer] = []
         self.inbox = Inbox()
         self.failures: list[BaseException] = []
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.unanswered: list[int] = []
         self.writer = LogWriter(
             ClientSettings("h:1", properties or {}, tuning=ClientTuning(**tuning)),
             NAMES,
-            self.inbox.put,
+            self._take,
             on_failure=self.failures.append,
             make_producer=self._make,
         )
@@ -111,6 +148,11 @@ class Rig:
     def _make(self, config: dict[str, Any]) -> ScriptedProducer:
         self.producers.append(ScriptedProducer(config))
         return self.producers[-1]
+
+    def _take(self, report: Any) -> None:
+        self.goes_on.wait(WAIT_S)
+        self.unanswered.append(self.writer.unanswered)
+        self.inbox.put(report)
 
     def append(self, *tokens: int) -> None:
         for token in tokens:
@@ -131,13 +173,17 @@ def test_reports_carry_offset_and_session(rig: Rig) -> None:
     assert rig.inbox.inputs == [Appended(1, 40, 1), Appended(2, 41, 1)]
 
 
-@pytest.mark.parametrize("refusal", [BufferError("full"), KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))])
-def test_a_record_that_was_refused_before_queueing_was_never_written(rig: Rig, refusal: Exception) -> None:
+TOO_LARGE = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+REFUSALS = [(BufferError("full"), "_QUEUE_FULL"), (TOO_LARGE, "MSG_SIZE_TOO_LARGE"), (KafkaException(), "_QUEUE_FULL")]
+
+
+@pytest.mark.parametrize(("refusal", "code"), REFUSALS)
+def test_a_record_that_was_refused_before_queueing_was_never_written(rig: Rig, refusal: Exception, code: str) -> None:
     rig.producers[0].refuse_with = refusal
     rig.append(1)
     assert rig.writer.flush(5)
     (failed,) = rig.inbox.of(AppendFailed)
-    assert (failed.token, failed.never_written) == (1, True)
+    assert (failed.token, failed.never_written, failed.code) == (1, True, code)
 
 
 REFUSED = [
@@ -270,12 +316,34 @@ def test_what_waits_goes_to_the_next_session(rig: Rig) -> None:
     assert rig.inbox.inputs[-3:] == [Appended(5, 9, 2), Appended(6, 10, 2), Appended(7, 11, 2)]
 
 
-def test_of_a_group_each_record_that_the_client_does_not_take_was_never_written(rig: Rig) -> None:
+@pytest.mark.parametrize(("refusal", "code"), REFUSALS)
+def test_of_a_group_each_record_that_the_client_does_not_take_was_never_written(
+    rig: Rig, refusal: Exception, code: str
+) -> None:
     rig.append(*range(1, 7))
-    rig.producers[0].refuse_with = BufferError("full")
+    rig.producers[0].refuse_with = refusal
     rig.producers[0].report(rig.producers[0].held, None)
     assert rig.writer.flush(WAIT_S)
-    assert [(failed.token, failed.never_written) for failed in rig.inbox.of(AppendFailed)] == [(5, True), (6, True)]
+    failed = [(failed.token, failed.never_written, failed.code) for failed in rig.inbox.of(AppendFailed)]
+    assert failed == [(5, True, code), (6, True, code)]
+
+
+def test_records_of_a_group_reach_their_own_partitions(rig: Rig) -> None:
+    producer = rig.producers[0]
+    for token in range(1, 9):
+        rig.writer.append(Append(token, Topic.CHANNEL, token % 2, b"k", b"v"))
+    producer.report(producer.held, None, offset=0)
+    wait_until(lambda: len(producer.held) == 8)
+    assert producer.groups == [2, 2]
+    assert producer.places[4:] == [("c", 1), ("c", 1), ("c", 0), ("c", 0)]
+
+
+def test_records_of_other_topics_wait_for_none_of_the_channel(rig: Rig) -> None:
+    producer = rig.producers[0]
+    rig.append(*range(1, 7))
+    rig.writer.append(Append(7, Topic.REGISTRY, 0, b"k", b"v"))
+    assert producer.places == [("c", 0)] * 4 + [("r", 0)]
+    assert rig.writer.unanswered == 7
 
 
 def test_the_queue_is_bounded() -> None:
@@ -341,7 +409,10 @@ def test_a_record_that_timed_out_in_the_client_all_the_same_ends_the_session(rig
 
 def test_a_producer_that_is_idle_is_kept(quick: Rig) -> None:
     time.sleep(3 * QUICK_MS / 1000)
-    assert quick.writer.session == 1
+    quick.append(1)
+    quick.producers[0].report(quick.producers[0].held, None, offset=4)
+    assert quick.writer.flush(WAIT_S)
+    assert quick.inbox.inputs == [Appended(1, 4, 1)]
 
 
 def test_a_producer_that_fails_otherwise_is_kept(rig: Rig) -> None:
@@ -352,6 +423,114 @@ def test_a_producer_that_fails_otherwise_is_kept(rig: Rig) -> None:
     rig.producers[0].report(rig.producers[0].held[-1:], None, offset=4)
     assert rig.writer.flush(WAIT_S)
     assert rig.inbox.inputs[-1] == Appended(2, 4, 1)
+
+
+def test_what_a_client_says_that_failed_before_does_not_end_the_next_session(rig: Rig) -> None:
+    rig.append(1, 2)
+    rig.producers[0].purged_as = KafkaError._MSG_TIMED_OUT
+    rig.producers[0].fail_for_good()
+    rig.inbox.wait_answers(2)
+    rig.append(3)
+    wait_until(lambda: len(rig.producers) > 1 and rig.producers[1].held)
+    rig.producers[1].report(rig.producers[1].held, None, offset=7)
+    assert rig.writer.flush(WAIT_S)
+    assert rig.inbox.inputs[-1] == Appended(3, 7, 2)
+
+
+FATAL = KafkaError(KafkaError._FATAL, "out of sequence", True)
+
+
+@pytest.mark.parametrize(
+    ("error", "session"),
+    [(FATAL, 2), (KafkaError(KafkaError._FATAL), 2), (KafkaError(KafkaError._ALL_BROKERS_DOWN), 1)],
+)
+def test_of_the_clients_errors_only_a_fatal_one_ends_the_session(rig: Rig, error: KafkaError, session: int) -> None:
+    rig.append(1)
+    rig.producers[0].reports.append(lambda: rig.producers[0].config["error_cb"](error))
+    rig.producers[0].report(rig.producers[0].held, None, offset=4)
+    assert rig.writer.flush(WAIT_S)
+    wait_until(lambda: rig.writer.session == session)
+    rig.append(2)
+    wait_until(lambda: rig.producers[session - 1].held)
+    rig.producers[session - 1].report(rig.producers[session - 1].held[-1:], None, offset=5)
+    assert rig.writer.flush(WAIT_S)
+    assert rig.inbox.inputs[-1] == Appended(2, 5, session)
+
+
+@pytest.mark.parametrize(
+    ("raised", "session"),
+    [(KafkaException(FATAL), 2), (KafkaException(KafkaError(KafkaError._TRANSPORT)), 1), (KafkaException("odd"), 1)],
+)
+def test_of_what_a_poll_raises_only_a_fatal_error_is_borne(rig: Rig, raised: Exception, session: int) -> None:
+    rig.append(1)
+    rig.producers[0].raises.append(raised)
+    wait_until(lambda: rig.failures or rig.writer.session == 2)
+    assert rig.writer.session == session
+    assert rig.failures == ([] if session == 2 else [raised])
+
+
+def test_an_old_client_that_fails_once_more_while_it_is_given_up_does_not_end_the_next(rig: Rig) -> None:
+    rig.append(1)
+    rig.producers[0].lose_on_purge = True
+    rig.producers[0].raises += [KafkaException(FATAL), KafkaException(FATAL)]
+    rig.inbox.wait_answers(1)
+    rig.append(2)
+    wait_until(lambda: len(rig.producers) > 1 and rig.producers[1].held)
+    rig.producers[1].report(rig.producers[1].held, None, offset=7)
+    assert rig.writer.flush(WAIT_S)
+    assert rig.inbox.inputs[-1] == Appended(2, 7, 2)
+
+
+@pytest.mark.parametrize("ends", ["reported", "refused"])
+def test_who_waits_for_the_last_answer_is_woken_by_it(rig: Rig, ends: str) -> None:
+    flushed: list[bool] = []
+    rig.goes_on.clear()
+    rig.producers[0].refuse_with = BufferError("full") if ends == "refused" else None
+    rig.append(1)
+    rig.producers[0].report(rig.producers[0].held, None)
+    waiting = threading.Thread(target=lambda: flushed.append(rig.writer.flush(3_600.0)), daemon=True)
+    waiting.start()
+    time.sleep(0.02)
+    rig.goes_on.set()
+    waiting.join(WAIT_S)
+    assert flushed == [True]
+
+
+def test_what_a_client_took_that_is_given_up_counts_until_it_is_answered(rig: Rig) -> None:
+    rig.producers[0].lose_on_purge = True
+    rig.append(1, 2, 3)
+    rig.producers[0].fail_for_good()
+    rig.inbox.wait_answers(3)
+    assert rig.unanswered == [3, 2, 1]
+
+
+def test_a_flush_that_is_too_short_says_so(rig: Rig) -> None:
+    rig.append(1)
+    assert not rig.writer.flush(0.01)
+    assert rig.writer.unanswered == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "size"), [(b"k", b"v" * 1_000, "1,001"), (None, b"v" * 999, "999"), (b"k" * 77, None, "77")]
+)
+def test_a_record_that_the_client_refuses_is_named_with_its_size(
+    rig: Rig, key: bytes | None, value: bytes | None, size: str
+) -> None:
+    rig.producers[0].refuse_with = TOO_LARGE
+    rig.writer.append(Append(1, Topic.CHANNEL, 0, key, value))
+    (failed,) = rig.inbox.wait_answers(1)
+    assert isinstance(failed, AppendFailed)
+    assert failed.refusal is not None
+    assert f" {size} bytes" in failed.refusal.message
+
+
+def test_no_process_waits_for_its_thread() -> None:
+    before = set(threading.enumerate())
+    rig = Rig()
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    assert rig.writer.close(1.0)
+    assert not thread.is_alive()
 
 
 def test_a_report_that_comes_after_the_token_was_given_up_is_dropped(rig: Rig) -> None:

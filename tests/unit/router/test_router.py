@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,9 +19,17 @@ from statechannel.api import (
     Undetermined,
     Unowned,
 )
+from statechannel.broker.assembly import KafkaMemberLog, access, make_observer
 from statechannel.broker.changes import Change
-from statechannel.router import ChangesGap, Route, Router
+from statechannel.broker.exits import JoinTimeoutError
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.router import BlockingRouter, ChangesGap, Route, Router
+from statechannel.router import router as router_module
+from statechannel.settings import Settings, load
 from statechannel.testing import ChannelKit
+from tests.support.forks import Raised, in_child
+from tests.support.lone_member import SilentLog, lone_settings
 
 NAMESPACE = "test/kit"
 HTTP = {"http": "http://a:1"}
@@ -112,6 +123,90 @@ async def test_a_closed_router_answers_nothing_not_even_from_memory(channel_kit:
         await router.wait(served)
 
 
+async def test_the_child_of_a_fork_answers_nothing(channel_kit: ChannelKit) -> None:
+    router, served, _ = await routed(channel_kit)
+    assert isinstance(router.lookup(served), Route)
+    assert in_child(lambda: router.lookup(served)).reason == "forked"
+    for call in (lambda: anext(router.past({}, {0: 1})), lambda: router.wait(served), router.bundles):
+        said = in_child(call)
+        assert isinstance(said, Raised)
+        assert said.reason == "forked"
+
+
+# --- how it is opened and closed ----------------------------------------------------------------------------------------
+
+
+class Opening:
+    """The kit opens what `Router.open` asks for, in place of Kafka.
+
+    Attributes:
+        settings: Of each that was opened.
+        waits_s: Longest waits for catching up.
+        late: Whether that takes longer.
+    """
+
+    def __init__(self, kit: ChannelKit) -> None:
+        self._kit = kit
+        self.settings: list[Settings] = []
+        self.waits_s: list[float] = []
+        self.hosts: list[Any] = []
+        self.late = False
+
+    async def open_observer(self, settings: Settings, *, registry: object) -> Any:
+        self.settings.append(settings)
+        await self._kit.broker(f"b{len(self.settings)}")
+        inner = await self._kit.router()
+        self.hosts.append(inner._host)
+        return SimpleNamespace(host=self, log=inner._log, kafka=None, registry=registry)
+
+    async def wait_caught_up(self, limit_s: float) -> None:
+        self.waits_s.append(limit_s)
+        if self.late:
+            raise JoinTimeoutError(limit_s, "it reads on")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.hosts[-1], name)
+
+
+@pytest.fixture
+def opening(channel_kit: ChannelKit, monkeypatch: pytest.MonkeyPatch) -> Opening:
+    made = Opening(channel_kit)
+    monkeypatch.setattr(router_module, "open_observer", made.open_observer)
+    return made
+
+
+async def test_it_is_open_inside_the_block_and_closed_behind_it(opening: Opening) -> None:
+    block = Router.open(kafka={"bootstrap_servers": "h:1"})
+    async with block as router:
+        assert router.stopped is None
+        assert in_child(lambda: block.__aexit__(None, None, None)) is None, "a child leaves the block, too"
+        assert router.settings is opening.settings[0]
+        assert router.settings.kafka.bootstrap_servers == "h:1"
+    assert router.stopped is not None
+    assert router.stopped.reason == "closed"
+    again = await Router.open(router.settings)
+    assert again.stopped is None
+    await again.close()
+
+
+@pytest.mark.parametrize(("given_s", "limit_s"), [(None, 77.0), (5.0, 5.0)])
+async def test_one_that_does_not_catch_up_in_time_is_closed(
+    opening: Opening, given_s: float | None, limit_s: float
+) -> None:
+    opening.late = True
+    settings = load(overrides={"kafka": {"bootstrap_servers": "h:1"}, "runtime": {"join_timeout_s": 77.0}})
+    with pytest.raises(JoinTimeoutError):
+        await Router.open(settings, join_timeout_s=given_s)
+    assert opening.waits_s == [limit_s]
+    assert opening.hosts[0].stopped.reason == "closed"
+
+
+@pytest.mark.parametrize("wrong", [{"settings": 7}, {"join_timeout_s": -1.0}, {"join_timeout_s": "soon"}])
+def test_wrong_arguments_are_refused_before_anything_is_opened(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentTypeError, ArgumentValueError)):
+        Router.open(**wrong)
+
+
 async def test_a_redirect_is_followed_only_to_a_newer_owner(channel_kit: ChannelKit) -> None:
     router, served, unowned = await routed(channel_kit)
     known = router.lookup(served)
@@ -129,6 +224,19 @@ async def test_a_redirect_is_followed_only_to_a_newer_owner(channel_kit: Channel
     unknown = router.follow(unowned, _ahead(unowned, 0))
     assert isinstance(unknown, Route), "what the server knows is more than nothing"
     assert (unknown.broker, unknown.partition, unknown.as_of) == ("b9", -1, -1)
+
+
+async def test_between_two_owners_nobody_is_asked_to_assign_it(channel_kit: ChannelKit) -> None:
+    router, served, _ = await routed(channel_kit)
+    moving = asyncio.create_task(channel_kit.unload(served))
+    for _ in range(100):
+        await channel_kit.advance(0.01)
+        if isinstance(router.lookup(served), Undetermined):
+            break
+    answer = await router.wait(served, 0.0, assign=True)
+    assert isinstance(answer, Undetermined)
+    assert answer.reason == "timed-out"
+    await moving
 
 
 def _ahead(bundle: str = "", generation: int = 9) -> Redirect:
@@ -264,12 +372,80 @@ async def test_what_was_compacted_is_a_gap_in_its_place(channel_kit: ChannelKit)
     assert 1 < gap.next_offset <= end
     past = [item async for item in router.past({0: 1}, {0: end})]
     assert past[0] == gap
+    for whole in (router.changes(since={}), router.past({}, {0: end})):
+        first = await anext(whole)
+        assert first == gap._replace(first_offset=0, message=first.message)  # type: ignore[union-attr]
     assert all(isinstance(item, Change) and item.offset >= gap.next_offset for item in past[1:])
     await move_about(channel_kit, served)
     after = router.changes(since={0: 1})
     assert isinstance(await anext(after), ChangesGap)
     later = await take(after, 1)
     assert later[0].offset >= gap.next_offset
+
+
+async def test_the_past_is_read_from_the_beginning_or_where_it_is_wanted(channel_kit: ChannelKit) -> None:
+    router, _, _ = await routed(channel_kit)
+    end = router.positions()[0]
+    whole = [item async for item in router.past({}, {0: end})]
+    assert isinstance(whole[0], Change)
+    rest = [item async for item in router.past({0: whole[0].offset + 1}, {0: end})]
+    assert rest == whole[1:]
+    channel_kit.log.lose()
+    assert [item async for item in router.past({0: end}, {0: end})] == [], "for nothing, Kafka is not asked"
+    for wrong in ((7, {0: end}), ({0: -1}, {0: end}), ({}, {0: -1})):
+        with pytest.raises((ArgumentTypeError, ArgumentValueError)):
+            await anext(router.past(*wrong))  # type: ignore[arg-type]
+
+
+# --- the blocking face --------------------------------------------------------------------------------------------------
+
+
+class Joined:
+    """A host that has caught up at once."""
+
+    def __init__(self, host: Any) -> None:
+        self._inner = host
+
+    async def wait_caught_up(self, _: float) -> None:
+        """It has."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+async def _open_silent(settings: Settings, *, registry: object) -> Any:
+    host = make_observer(settings, SilentLog(), Metrics("test", "router"), partitions=1)  # type: ignore[arg-type]
+    host.start()
+    kafka = access(settings)
+    return SimpleNamespace(host=Joined(host), log=KafkaMemberLog(kafka, settings, partitions=1), kafka=kafka)
+
+
+def test_the_blocking_face_is_closed_behind_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_module, "open_observer", _open_silent)
+    before = set(threading.enumerate())
+    with BlockingRouter.open(lone_settings()) as router:
+        assert router.stopped is None
+        assert router.positions() == {0: -1}
+        assert router.bundles() == router.owned_by("b1") == router.brokers() == []
+        assert router.digest()[1] == {0: -1}
+        assert isinstance(router.wait("no/such/topic", 0.01), NotFound | Undetermined)
+        assert list(router.past({}, {})) == []
+        assert in_child(lambda: router.__exit__(None, None, None)) is None
+    assert router.stopped is not None
+    assert router.stopped.reason == "closed"
+    router.close()
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "statechannel-router"]
+
+
+def test_what_cannot_be_opened_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise KafkaUnavailableError("away")
+
+    monkeypatch.setattr(router_module, "open_observer", fail)
+    before = set(threading.enumerate())
+    with pytest.raises(KafkaUnavailableError):
+        BlockingRouter.open(lone_settings())
+    assert set(threading.enumerate()) <= before
 
 
 async def test_changes_end_with_the_router(channel_kit: ChannelKit) -> None:
