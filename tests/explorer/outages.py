@@ -58,7 +58,10 @@ MARKER, DELETION, ADDITION, DISAGREEMENT, OLDER = (
     "a member of an older version vouches",
 )
 FAULTS = frozenset((MARKER, DELETION, ADDITION, DISAGREEMENT, OLDER))
-"""What the log stands on gives way, or members cannot compare; each comes once in a path."""
+"""What the log stands on gives way, or members cannot compare; each comes once in a path.
+
+Members of older versions count partitions as Kafka does: beside them none are added.
+"""
 KAFKAS_NUMBER = 3
 """Of partitions, once some were added: by it the namespace belongs in another one."""
 CHUNK = 50
@@ -213,7 +216,7 @@ def _faults(path: Path, view: View) -> Iterator[Path]:
     if MARKER in faults:
         yield path.after(MARKER, NO_RECORD, faults=faults - {MARKER})
     if ADDITION in faults:
-        yield path.after(ADDITION, partitions=KAFKAS_NUMBER, faults=faults - {ADDITION})
+        yield path.after(ADDITION, partitions=KAFKAS_NUMBER, faults=faults - {ADDITION, OLDER})
     if not path.alive:
         return
     if DELETION in faults:
@@ -227,7 +230,7 @@ def _faults(path: Path, view: View) -> Iterator[Path]:
         beat = path.beat(view, offset - 1, "v", digest=OTHER_DIGEST)
         yield path.after(DISAGREEMENT, beat, faults=faults - {DISAGREEMENT})
     if OLDER in faults:
-        yield path.after(OLDER, heartbeat(offset - 1), answered=True, faults=faults - {OLDER})
+        yield path.after(OLDER, heartbeat(offset - 1), answered=True, faults=faults - {OLDER, ADDITION})
 
 
 def _restate_head(path: Path, view: View) -> Iterator[Letter]:
