@@ -293,7 +293,8 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
         names = replica.assume()
         assumed = states_of(replica.view)
         is_changed = _without_versions(assumed) != _without_versions(states_of(view))
-        if is_changed and (not _nothing_clean(path) or not view.ledger.open):
+        may_change = DISAGREEMENT in path.events or (_nothing_clean(path) and view.ledger.open)
+        if is_changed and not may_change:
             raise _WrongError(Wrong(path, session, Property.COLD_START))
         if is_changed and replica.view.keys[LOW].version <= view.keys[LOW].version:
             raise _WrongError(Wrong(path.after(BEGINS), session, Property.GENERATIONS))
