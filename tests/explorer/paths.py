@@ -178,7 +178,8 @@ def read(path: Path, session: Session) -> Replica | None:
         if entry.key != NO_RECORD.key:
             replica.read(now_s, _record(path.log, offset))
         if judged and not late and replica.phase is Phase.START_OVER:
-            return replica
+            differs = OTHER_DIGEST.encode() in (entry.value or b"")  # then what it skipped may have been a record
+            return None if differs else replica
         if judged and replica.marks.newest == offset and not is_bent(ColdStart, "_judge_marks"):
             return None
     replica.reached(path.now * TICK_S, len(path.log))
