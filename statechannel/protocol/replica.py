@@ -282,6 +282,11 @@ class Replica:
             self._break(f"the channel's keys are distributed over {partitions} partitions, not {self.partitions}")
         return False
 
+    def _stops_for_count(self) -> bool:
+        """Whether the newest heartbeat is the first that names a number of partitions, and names another one."""
+        heartbeat = self.marks.heartbeat
+        return heartbeat is not None and not self._counts_like(heartbeat) and self.phase is Phase.BROKEN
+
     def _read_leniently(self, now_s: float, record: RecordRead, aside: Aside) -> None:
         newer = codec.newer_format(record.key, record.value, self._newest)
         if newer:
@@ -293,6 +298,8 @@ class Replica:
         if self.phase is Phase.READING:
             aside.release(self.end_offset)
             self._advance(now_s)
+            return
+        if record.key == codec.HEARTBEAT_KEY and self._stops_for_count():
             return
         self._join()
         if self.phase is Phase.WAITING and not aside.release(self.end_offset):
@@ -448,11 +455,7 @@ class Replica:
             if now_s - self._opened_at_s > self._half_lag_s:
                 self._start_over("reading took longer than half of the compaction lag")
             return
-        if (
-            self.marks.heartbeat is not None
-            and not self._counts_like(self.marks.heartbeat)
-            and self.phase is Phase.BROKEN
-        ):
+        if self._stops_for_count():
             return
         if self._aside is None:
             self.strict = True

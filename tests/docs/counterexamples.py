@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
+from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.view import View
-from tests.explorer import outages
 from tests.explorer.counterexamples import RULES, Found, Rule, load, path_of
+from tests.explorer.paths import NO_RECORD, read, truth_of
 from tests.explorer.readers import states_of
 from tests.explorer.world import CHILD, HIGH, LOW, ROOT, Letter
 from tests.mutants import planted
@@ -22,6 +22,8 @@ NAMES = {
     CHILD: "child",
     HEARTBEAT_KEY: "!heartbeat",
     COLD_START_KEY: "!cold-start",
+    HEAD_KEY: "!head",
+    NO_RECORD.key: "no record",
 }
 
 
@@ -64,9 +66,9 @@ def _ends(rule: Rule, found: Found) -> tuple[dict[bytes, Any], dict[bytes, Any]]
     """What the reader of the whole log accepts, and what the one that goes wrong holds."""
     if found.events:
         path, session = path_of(found)
-        truth = outages.truth_of(path.log).view
+        truth = truth_of(path.log).view
         with planted(rule.plant):
-            replica = outages.read(path, session)
+            replica = read(path, session)
             if replica is not None and not replica.caught_up:
                 replica.assume()
         return states_of(truth), {} if replica is None else states_of(replica.view)
@@ -85,7 +87,7 @@ def _ends(rule: Rule, found: Found) -> tuple[dict[bytes, Any], dict[bytes, Any]]
 
 
 def _line(offset: int, letter: Letter, verdict: str, found: Found) -> str:
-    words = "null"
+    words = "the marker of a transaction" if letter == NO_RECORD else "null"
     if letter.value is not None:
         try:
             words = _record(orjson.loads(letter.value))
@@ -94,6 +96,7 @@ def _line(offset: int, letter: Letter, verdict: str, found: Found) -> str:
     age = found.ticks[-1] - found.ticks[offset] if found.ticks else 0
     notes = [f"{age} half lags old"] if age else []
     notes += ["cleaned away"] if offset in found.removed else []
+    notes += ["deleted"] if offset < found.first else []
     note = f"   ({', '.join(notes)})" if notes else ""
     return f"  {offset}  {NAMES[letter.key]:<9}  {words}{'' if verdict == 'control' else f': {verdict}'}{note}"
 
@@ -101,9 +104,10 @@ def _line(offset: int, letter: Letter, verdict: str, found: Found) -> str:
 def _record(fields: dict[str, Any]) -> str:
     kind = fields.get("kind", "mark")
     if kind == "heartbeat":
-        return f"clean_to {fields['clean_to']}"
+        names = f", of {fields['partitions']} partition, digest {fields['digest']}" if "digest" in fields else ""
+        return f"clean_to {fields['clean_to']}{names}"
     if kind == "mark":
-        return f"through {fields['through']}"
+        return f"through {fields['through']}" + (f", first {fields['first']}" if "first" in fields else "")
     built_on = fields.get("asserts", fields.get("base"))
     to = f" to {fields['to']}" if fields.get("to") else ""
     words = f"{kind} {fields['id']}: {fields['state']}{to}, version {fields['version']} on {built_on or 'nothing'}"

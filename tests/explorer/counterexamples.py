@@ -13,7 +13,8 @@ import orjson
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.view import View
 from tests.explorer import outages
-from tests.explorer.outages import LANDS, Path, Point, Property, Session
+from tests.explorer.outages import LANDS, Property
+from tests.explorer.paths import Entry, Path, Point, Session
 from tests.explorer.readers import states_of
 from tests.explorer.search import begin, explore
 from tests.explorer.world import Letter
@@ -95,6 +96,28 @@ RULES = (
         "log-not-believed", 5, "A log that vouches for itself needs no cold start (third edition: junk becomes the truth).",
         outage=_ANY, name="third-edition-cold-start",
     ),
+    Rule(
+        "every-gap-is-compaction", 5, "A missing offset that cannot have been cleaned never held a record: a reader goes on.",
+        "faults", (Property.RESTARTS,),
+    ),
+    Rule("no-gap-is-compaction", 5, "Any other missing offset was cleaned.", "faults", (Property.STATES,)),
+    Rule(
+        "other-numbers-ignored", 5, "The number of partitions is the one that heartbeats name, not Kafka's.",
+        "faults", (Property.STATES,),
+    ),
+    Rule(
+        "lost-head-joined", 5, "A log that begins above offset 0 is joined only behind a mark that restates what was deleted.",
+        "faults", (Property.HEADLESS,),
+    ),
+    Rule("head-marked-at-once", 5, "That mark follows the asserts of what was deleted.", "faults", (Property.STATES,)),
+    Rule(
+        "voucher-not-compared", 5, "A joining member that holds other states than its voucher waits.",
+        "faults", (Property.UNNOTICED,),
+    ),
+    Rule(
+        "views-not-compared", 5, "A caught-up member compares what it holds with what heartbeats name.",
+        "faults", (Property.UNNOTICED,),
+    ),
     Rule("cold-start-unmarked", 5, "No member acts before the mark of its cold start.", "abandoned", _ABANDONED),
     Rule("mark-ignored", 5, "A caught-up member starts over at another process's mark that counts.", "abandoned", _ABANDONED),
     Rule("void-mark-counts", 5, "A mark is void if a heartbeat lies between N and it.", "abandoned", _ABANDONED),
@@ -118,6 +141,7 @@ class Found(NamedTuple):
 
     Attributes:
         begin: End of the log when that reader began; None where no join, or no single reader, is needed to see what is wrong.
+        first: First offset of the log at the end.
         events: What happened after the start, in a search over outages; `ticks`: when each record came, in halves of the lag.
         shows: What is wrong, in words.
         voucher: Begin, and what had been removed, of the member that vouches; None: the reader of the whole log does.
@@ -131,6 +155,7 @@ class Found(NamedTuple):
     ticks: Sequence[int] = ()
     paused: int | None = None
     voucher: list[Any] | None = None
+    first: int = 0
 
 
 def search(rule: Rule, executor: Executor | None = None) -> Found | None:
@@ -152,6 +177,7 @@ def _search_outages(rule: Rule, executor: Executor | None) -> Found | None:
             path, session, what = tally.wrong
             # What processes write depends on the rule, too: no reader alone shows it.
             of_log = what in (Property.OVERTURNED, Property.HISTORIES, Property.GENERATIONS) or LANDS in path.events
+            of_log = of_log or rule.begins == "faults"
             return Found(
                 [Letter(entry.key, entry.value) for entry in path.log],
                 None if of_log else session.opened.end,
@@ -160,6 +186,7 @@ def _search_outages(rule: Rule, executor: Executor | None) -> Found | None:
                 list(path.events),
                 [*(entry.at for entry in path.log), path.now],
                 None if session.paused is None else session.paused.end,
+                first=path.first,
             )
     return None
 
@@ -229,7 +256,7 @@ def _joined(log: Sequence[Letter], begin_at: int, removed: Collection[int]) -> t
 
 def path_of(found: Found) -> tuple[Path, Session]:
     """The path and the reader of a search over outages."""
-    log = tuple(outages.Entry(*letter, at) for letter, at in zip(found.log, found.ticks, strict=False))
+    log = tuple(Entry(*letter, at) for letter, at in zip(found.log, found.ticks, strict=False))
     now = found.ticks[-1]
     path = Path(tuple(found.events), log, (Point(len(log), now),), now)
     begun = found.begin or 0
@@ -241,7 +268,7 @@ def path_of(found: Found) -> tuple[Path, Session]:
 def save(rule: Rule, found: Found) -> None:
     """Write it to its file."""
     head: dict[str, Any] = {"rule": rule.text, "without": rule.plant}
-    head |= {name: value for name, value in found._asdict().items() if name != "log" and value not in (None, (), [])}
+    head |= {name: value for name, value in found._asdict().items() if name != "log" and value not in (None, (), [], 0)}
     lines = [head]
     lines += [
         {"offset": offset, "key": letter.key.decode(), "value": None if letter.value is None else letter.value.decode()}

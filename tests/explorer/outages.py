@@ -2,7 +2,7 @@
 
 Where `search` has every log, and joins complete only where a heartbeat vouches for all of it, here heartbeats are in the log,
 records have ages, the cleaner keeps to its lag, and readers wait, pause and start cold as `Replica` does. One bundle; each path
-begins with a log of which a record may have been removed already.
+begins with a log of which a record may have been removed already. From `faults` on, what the log stands on may give way, too.
 """
 
 from __future__ import annotations
@@ -14,105 +14,58 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import orjson
 
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.proposals import Proposals
-from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY
+from statechannel.engine.restating import Restating
+from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.states import State
 from statechannel.protocol.view import View
+from tests.explorer.paths import (
+    NO_RECORD,
+    OTHER_DIGEST,
+    Entry,
+    Path,
+    Point,
+    Session,
+    is_bent,
+    read,
+    removable,
+    restated_at,
+    sessions_of,
+    subsets,
+    truth_of,
+    vouches,
+)
 from tests.explorer.readers import states_of
 from tests.explorer.world import JUNK_BASE, LOW, RING, ROOT, Claim, Letter, heartbeat, restate, write
 from tests.mutants import planted
-from tests.twin.vouching import Joined, join
-from tests.twin.wire import Line
 
-LAG_S = 7_200.0
-TICK_S = LAG_S / 2 + 1
-"""A record is as old as half the lag after one tick, and may take part in cleaning after two."""
 AGE = "half a lag passes"
 BEGINS = "a cold start takes its view"
 LANDS = "its records are appended"
 WAKES = "a member wakes"
+MARKER, DELETION, ADDITION, DISAGREEMENT, OLDER = (
+    "a transaction ends",
+    "records are deleted from the head",
+    "partitions are added",
+    "a member that holds other states vouches",
+    "a member of an older version vouches",
+)
+FAULTS = frozenset((MARKER, DELETION, ADDITION, DISAGREEMENT, OLDER))
+"""What the log stands on gives way, or members cannot compare; each comes once in a path.
+
+Members of older versions count partitions as Kafka does: beside them none are added.
+"""
+KAFKAS_NUMBER = 3
+"""Of partitions, once some were added: by it the namespace belongs in another one."""
 CHUNK = 50
 """Paths that a worker continues at a time."""
-
-
-def _is_bent(owner: type, name: str) -> bool:
-    return owner.__dict__[name] is not _ENGINES[owner, name]
-
-
-_ENGINES = {
-    (owner, name): owner.__dict__[name]
-    for owner, name in ((ColdStart, "_judge_marks"), (ColdStart, "_continue"), (Proposals, "_send"))
-}
-"""Where engines keep to rules about what processes write, and when. No engine runs here: where a planted bug has taken such a
-rule away from them, the processes of this search do without it, too."""
-
-
-class Entry(NamedTuple):
-    """A record of the log, and the tick at which it was appended."""
-
-    key: bytes
-    value: bytes | None
-    at: int
-
-
-class Point(NamedTuple):
-    """A moment: the end of the log, and the tick."""
-
-    end: int
-    now: int
-
-
-class Session(NamedTuple):
-    """A reader: when it opened the log, what was removed by then, and whether it was paused.
-
-    Attributes:
-        paused: What was written after this moment it reads only at the end of the path.
-        removed: Offsets, at both readings.
-    """
-
-    opened: Point
-    removed: frozenset[int]
-    paused: Point | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """What has happened.
-
-    Attributes:
-        points: The moment after each event, the first one included.
-        alive: A caught-up member is there, which has read everything.
-        ended: There was an outage: a path has one.
-        pending: Asserts and mark of a cold start that has taken its view, and whose records are not in the log yet.
-        acting: States on which its process acts already; None as long as it acts on none.
-        answered: A member that is awake has written since then.
-    """
-
-    events: tuple[str, ...] = ()
-    log: tuple[Entry, ...] = ()
-    points: tuple[Point, ...] = ()
-    now: int = 0
-    alive: bool = True
-    ended: bool = False
-    pending: tuple[Letter, ...] = ()
-    acting: Mapping[bytes, object] | None = None
-    answered: bool = False
-
-    def after(self, event: str, *letters: Letter, **changes: Any) -> Path:
-        """With one more event, which appends these records."""
-        path = replace(self, **changes)
-        log = (*path.log, *(Entry(*letter, path.now) for letter in letters))
-        point = Point(len(log), path.now)
-        return replace(path, events=(*path.events, event), log=log, points=(*path.points, point))
 
 
 class Property(StrEnum):
@@ -125,6 +78,9 @@ class Property(StrEnum):
     GENERATIONS = "a cold start goes on at a version that was accepted before"
     HISTORIES = "two processes act on two histories"
     READS = "a member does not read to the end"
+    RESTARTS = "a member that kept up starts over for a gap that cannot be compaction"
+    HEADLESS = "a member joins a log whose head was deleted before a mark restates it"
+    UNNOTICED = "a member does not notice that another one holds other states"
 
 
 class Wrong(NamedTuple):
@@ -159,97 +115,6 @@ class Tally:
         self.wrong = self.wrong or other.wrong
 
 
-# --- readers ------------------------------------------------------------------------------------------------------------
-
-
-def removable(log: Sequence[Entry], point: Point, first: int = 0) -> list[int]:
-    """Offsets that the cleaner may have removed: a later record of the key is older than the lag."""
-    aged = [offset for offset in range(point.end) if log[offset].at <= point.now - 2]
-    return [
-        offset
-        for offset in range(first, point.end)
-        if any(later > offset and log[later].key == log[offset].key for later in aged)
-    ]
-
-
-def subsets(offsets: Sequence[int]) -> Iterator[frozenset[int]]:
-    """All of them, the empty one first."""
-    for count in range(len(offsets) + 1):
-        yield from (frozenset(some) for some in combinations(offsets, count))
-
-
-def sessions_of(path: Path) -> Iterator[Session]:
-    """Every reader of this path: opened at any moment, paused once or never."""
-    end = path.points[-1]
-    for index, opened in enumerate(path.points):
-        for removed in subsets(removable(path.log, opened)):
-            yield Session(opened, removed)
-            for paused in path.points[index:-1]:
-                for later in subsets(removable(path.log, end, paused.end)):
-                    if later:
-                        yield Session(opened, removed | later, paused)
-
-
-def read(path: Path, session: Session) -> Replica | None:
-    """The reader at the end of the path; None if it has to begin again from there, which is a session of its own."""
-    replica = Replica(0, 1, compaction_lag_s=LAG_S, kept_records_max=1_000)
-    opened, removed, paused = session
-    replica.learn_clock(0.0)
-    now_s = opened.now * TICK_S
-    _read_to_end(replica, path, session)
-    if replica.phase is Phase.START_OVER:
-        _read_to_end(replica, path, session)
-    for offset, entry in enumerate(path.log[opened.end :], opened.end):
-        if offset in removed:
-            continue
-        late = paused is not None and offset >= paused.end
-        now_s = max(now_s, (path.now if late else entry.at) * TICK_S)
-        judged = replica.caught_up
-        replica.read(now_s, _record(path.log, offset))
-        if judged and replica.marks.newest == offset and not _is_bent(ColdStart, "_judge_marks"):
-            return None
-    replica.reached(path.now * TICK_S, len(path.log))
-    return None if replica.phase is Phase.START_OVER else replica
-
-
-def _read_to_end(replica: Replica, path: Path, session: Session) -> None:
-    now_s, end = session.opened.now * TICK_S, session.opened.end
-    replica.opened(now_s, 0, end)
-    for offset in range(end):
-        if offset not in session.removed:
-            replica.read(now_s, _record(path.log, offset))
-    replica.reached(now_s, end)
-
-
-def _record(log: Sequence[Entry], offset: int) -> RecordRead:
-    key, value, at = log[offset]
-    return RecordRead(Topic.CHANNEL, 0, offset, _ms(at), key, value)
-
-
-def truth_of(log: Sequence[Entry]) -> Replica:
-    """The reader of the whole log, from its beginning."""
-    replica = Replica(0, 1, compaction_lag_s=LAG_S, kept_records_max=1_000)
-    replica.opened(0.0, 0, len(log))
-    for offset in range(len(log)):
-        replica.read(0.0, _record(log, offset))
-    return replica
-
-
-def vouches(path: Path, session: Session) -> bool:
-    """Whether the log needs no further heartbeat, by the twin's reading of the page; for a reader that begins now."""
-    lines = [
-        Line(0, offset, _ms(entry.at), entry.key, entry.value)
-        for offset, entry in enumerate(path.log)
-        if offset not in session.removed
-    ]
-    now_ms = _ms(path.now)
-    return isinstance(join(lines, len(path.log), now_ms, round(LAG_S * 500), read_ms=now_ms), Joined)
-
-
-def _ms(tick: int) -> int:
-    return round(tick * TICK_S * 1000)
-
-
 # --- events -------------------------------------------------------------------------------------------------------------
 
 
@@ -274,7 +139,15 @@ def begin_abandoned() -> Path:
     return replace(path, events=())
 
 
-START: Mapping[str, Callable[[], Path]] = {"awake": begin, "abandoned": begin_abandoned}
+def begin_faults() -> Path:
+    """As `begin`; heartbeats name what their writers hold, and what the log stands on may give way."""
+    path = replace(begin(), faults=FAULTS)
+    log, last = path.log[:-1], path.log[-1]
+    beat = path.beat(truth_of(log).view, len(log) - 1)
+    return replace(path, log=(*log, last._replace(value=beat.value)))
+
+
+START: Mapping[str, Callable[[], Path]] = {"awake": begin, "abandoned": begin_abandoned, "faults": begin_faults}
 """With what a search may begin."""
 JUNK: Mapping[str, Any] = {"base": JUNK_BASE, "state": State.ASSIGNED, "from": None, "to": "z"}
 
@@ -305,10 +178,10 @@ def follow(path: Path, tally: Tally) -> Iterator[Path]:
     if path.pending:
         yield _land(path, view)
     yield from _unasked(path, view, low)
+    yield from _faults(path, view)
     if path.alive:
-        clean_to = -1 if view.ledger.open else offset - 1
         yield path.after("move", _move(path, view), answered=True)
-        yield path.after("heartbeat", heartbeat(clean_to), answered=True)
+        yield path.after("heartbeat", path.beat(view, offset - 1), answered=True)
         if low in view.ledger.open:
             yield path.after("assert", restate(LOW, f"r{offset}", Claim.of(low, offset - 1)), answered=True)
         if not path.ended:
@@ -337,13 +210,45 @@ def _unasked(path: Path, view: View, low: KeyState) -> Iterator[Path]:
         yield path.after("junk above all", write(LOW, f"r{offset}", offset - 1, version=ABOVE_ALL, **JUNK))
 
 
+def _faults(path: Path, view: View) -> Iterator[Path]:
+    """What the log stands on gives way; and what members do about it."""
+    faults, offset = path.faults or frozenset(), len(path.log)
+    if MARKER in faults:
+        yield path.after(MARKER, NO_RECORD, faults=faults - {MARKER})
+    if ADDITION in faults:
+        yield path.after(ADDITION, partitions=KAFKAS_NUMBER, faults=faults - {ADDITION, OLDER})
+    if not path.alive:
+        return
+    if DELETION in faults:
+        for first in (1, offset):
+            yield path.after(DELETION, first=first, faults=faults - {DELETION})
+    elif path.first and restated_at(path, path.first) is None:
+        yield path.after("what was deleted is restated", *_restate_head(path, view), answered=True)
+    if view.ledger.open:
+        return
+    if DISAGREEMENT in faults:
+        beat = path.beat(view, offset - 1, "v", digest=OTHER_DIGEST)
+        yield path.after(DISAGREEMENT, beat, faults=faults - {DISAGREEMENT})
+    if OLDER in faults:
+        yield path.after(OLDER, heartbeat(offset - 1), answered=True, faults=faults - {OLDER, ADDITION})
+
+
+def _restate_head(path: Path, view: View) -> Iterator[Letter]:
+    through = len(path.log) - 1
+    keys = [key for key in view.existing() if not key.derived and key.settled < path.first]
+    if not is_bent(Restating, "go_on"):
+        yield from (restate(key.key, f"h{place}", Claim.of(key, through)) for place, key in enumerate(keys))
+    mark = {"through": through, "first": path.first, "known": -1, "by": {"broker": "w", "incarnation": "w-1"}}
+    yield Letter(HEAD_KEY, orjson.dumps(mark))
+
+
 def _wake(path: Path, view: View) -> Path:
     """A member was paused, reads what has come since, and says so before it writes anything else."""
     if path.acting is not None and path.acting != states_of(view):
         raise _WrongError(Wrong(path.after(WAKES), Session(path.points[-1], frozenset()), Property.HISTORIES))
-    if _is_bent(Proposals, "_send"):
+    if is_bent(Proposals, "_send"):
         return path.after(WAKES, alive=True)
-    return path.after(WAKES, heartbeat(-1 if view.ledger.open else len(path.log) - 1), alive=True, answered=True)
+    return path.after(WAKES, path.beat(view, len(path.log) - 1), alive=True, answered=True)
 
 
 def _land(path: Path, view: View) -> Path:
@@ -357,7 +262,7 @@ def _land(path: Path, view: View) -> Path:
     return path.after(
         LANDS,
         *path.pending,
-        heartbeat(-1 if truth.view.ledger.open else len(landed.log) - 1, "c"),
+        path.beat(truth.view, len(landed.log) - 1, "c"),
         pending=(),
         acting=None,
         alive=True,
@@ -381,11 +286,15 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
             continue
         if replica.phase is not Phase.WAITING:
             raise _WrongError(Wrong(path, session, Property.READS))
+        if replica.is_headless:
+            tally.starts["none without the head"] += 1
+            continue
         tally.starts["cold"] += 1
         names = replica.assume()
         assumed = states_of(replica.view)
         is_changed = _without_versions(assumed) != _without_versions(states_of(view))
-        if is_changed and (not _nothing_clean(path) or not view.ledger.open):
+        may_change = DISAGREEMENT in path.events or (_nothing_clean(path) and view.ledger.open)
+        if is_changed and not may_change:
             raise _WrongError(Wrong(path, session, Property.COLD_START))
         if is_changed and replica.view.keys[LOW].version <= view.keys[LOW].version:
             raise _WrongError(Wrong(path.after(BEGINS), session, Property.GENERATIONS))
@@ -393,9 +302,18 @@ def _starts(path: Path, view: View, tally: Tally) -> Iterator[Path]:
             continue
         seen.add(signature)
         letters = _cold_records(path, replica, names)
-        yield path.after("a process starts", *letters, heartbeat(len(path.log) + len(letters) - 1, "c"), alive=True)
-        acting = assumed if _is_bent(ColdStart, "_continue") else None
+        yield path.after("a process starts", *letters, _first_beat(path, letters), alive=True)
+        acting = assumed if is_bent(ColdStart, "_continue") else None
         yield path.after(BEGINS, pending=letters, acting=acting, answered=False)
+
+
+def _first_beat(path: Path, letters: Sequence[Letter]) -> Letter:
+    """Of a process whose cold start is in the log: it vouches for what it has taken for the truth."""
+    through = len(path.log) + len(letters) - 1
+    if path.faults is None:
+        return heartbeat(through, "c")
+    truth = truth_of((*path.log, *(Entry(*letter, path.now) for letter in letters)))
+    return path.beat(truth.view, through, "c")
 
 
 def _without_versions(states: Mapping[bytes, Any]) -> dict[bytes, object]:
@@ -444,11 +362,23 @@ def check(path: Path, tally: Tally, properties: Collection[Property]) -> None:
         waits = session.opened == now and (replica is None or not replica.caught_up)
         if Property.WAITS in properties and waits and vouches(path, session):
             raise _WrongError(Wrong(path, session, Property.WAITS))
+        if replica is not None and replica.phase is Phase.START_OVER:
+            raise _WrongError(Wrong(path, session, Property.RESTARTS))
         if replica is None or not replica.caught_up:
             continue
         tally.joined += 1
+        if session.opened.first and restated_at(path, session.opened.first) is None:
+            raise _WrongError(Wrong(path, session, Property.HEADLESS))
         if states_of(replica.view) != expected:
             raise _WrongError(Wrong(path, session, Property.STATES))
+        if path.events[-1] == DISAGREEMENT and not _notices(path, session, replica):
+            raise _WrongError(Wrong(path, session, Property.UNNOTICED))
+
+
+def _notices(path: Path, session: Session, replica: Replica) -> bool:
+    """Whether a reader knows of the member that has just vouched; one that has read its heartbeat before it joined need not."""
+    compared = replica.compared.get("v")
+    return (compared is not None and not compared.is_equal) or (replica.strict and session.opened.end == len(path.log))
 
 
 def replay(start: str, events: Sequence[str]) -> Property | None:

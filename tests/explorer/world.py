@@ -146,11 +146,11 @@ def restate(key: bytes, record_id: str, claim: Claim, writer: str = "w") -> Lett
     return Letter(key, orjson.dumps(fields))
 
 
-def heartbeat(clean_to: int, writer: str = "w") -> Letter:
-    """A heartbeat that vouches through this offset; -1: for nothing."""
+def heartbeat(clean_to: int, writer: str = "w", **names: Any) -> Letter:
+    """A heartbeat that vouches through this offset; -1: for nothing. With what it names of its writer's view."""
     fields = _head("heartbeat", "h", clean_to, writer)
     by = fields.pop("by")
-    return Letter(HEARTBEAT_KEY, orjson.dumps(fields | {"clean_to": clean_to, "by": by}))
+    return Letter(HEARTBEAT_KEY, orjson.dumps(fields | {"clean_to": clean_to, **names, "by": by}))
 
 
 def _head(kind: str, record_id: str, covers: int, writer: str = "w") -> dict[str, Any]:

@@ -206,6 +206,16 @@ def test_the_first_number_of_partitions_in_the_log_counts(end: int) -> None:
     assert first.other_counts == {}
 
 
+@pytest.mark.parametrize("clean_to", [1, -1])
+def test_a_reader_that_waits_stops_at_the_first_heartbeat_that_names_another_number(clean_to: int) -> None:
+    """Whether it would end the wait or not; nothing named a number when the reader began."""
+    replica = reader(end=2, partitions=3)
+    replica.read(NOW_S, record(1, BUNDLE, b"?"))
+    assert replica.phase is Phase.WAITING
+    replica.read(NOW_S, record(2, HEARTBEAT, says("b", 1, clean_to, TRUE, partitions=1)))
+    assert replica.phase is Phase.BROKEN
+
+
 @pytest.mark.parametrize("order", ["".join(letters) for letters in product("13", repeat=4)])
 def test_whichever_heartbeat_is_the_first_those_who_began_at_the_same_moment_end_with_one_number(order: str) -> None:
     """Each has found an empty log, and Kafka has told them different numbers."""
