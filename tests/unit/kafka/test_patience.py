@@ -124,6 +124,9 @@ class FakeMessage:
     def offset(self) -> int:
         return self.of
 
+    def leader_epoch(self) -> int:
+        return 1
+
     def timestamp(self) -> tuple[int, int]:
         return (2, 7)
 
