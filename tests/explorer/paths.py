@@ -118,9 +118,9 @@ class Path:
         clean_to = -1 if view.ledger.open else covers
         if self.faults is None:
             return heartbeat(clean_to, writer)
-        digest = ViewDigest(view)
-        digest.advance(len(view.keys) + 1)
-        return heartbeat(clean_to, writer, **{"partitions": 1, **digest.summary()._asdict(), **names})
+        summary = ViewDigest(view).advance(len(view.keys))
+        held = {} if summary is None else summary._asdict()
+        return heartbeat(clean_to, writer, **{"partitions": 1, **held, "highest": view.highest, **names})
 
 
 def removable(log: Sequence[Entry], point: Point, first: int = 0) -> list[int]:
