@@ -118,18 +118,22 @@ class Ticket:
         """Wait until the operation has ended, on all brokers involved.
 
         Returns:
-            `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
+            `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`; that of its
+            first record, where no record of it was read.
         """
         self._channel._enter("Ticket.outcome")  # noqa: SLF001 - the two are one
         arguments.seconds("timeout_s", timeout_s)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
+        first: Outcome | None = None
         if self._begun is not None:
             first = await self.started(timeout_s)
             if not isinstance(first, Started | Unknown):
                 return first
         left_s = max(0.05, until_s - loop.time())
-        return await self._channel.ask(AwaitOperation(self.operation, left_s))
+        end = await self._channel.ask(AwaitOperation(self.operation, left_s))
+        # Its first record may still come; and the first answer has the reason, such as that Kafka refuses records.
+        return first if isinstance(end, NotFound) and isinstance(first, Unknown) else end
 
 
 class PendingTicket(Coroutine[Any, Any, Ticket]):

@@ -20,6 +20,19 @@ _AGAIN = "Try again in a moment"
 _RACE = f"`statechannel audit --history {{name}}` shows what was first. {_AGAIN}."
 _DAMAGE = "`statechannel audit --history {name}` shows the records. It should not happen: report it."
 _WHO = "`statechannel brokers` lists them with their states"
+_RAISE_LIMIT = (
+    "raise the limit that is named: the client property message.max.bytes at each broker, one after the other, or "
+    "max.message.bytes of the topic (kafka-configs.sh --alter, while brokers run). `statechannel doctor` compares both with what "
+    "the channel needs."
+)
+_GRANT = (
+    "`statechannel acl check --role broker` lists the rights that are missing; one that is granted counts at once, without a "
+    "restart."
+)
+_CORRECT_TOPIC = (
+    "`statechannel doctor` compares the settings of the topics with the required ones; they can be changed while brokers run "
+    "(kafka-configs.sh --alter)."
+)
 
 REJECTED: dict[str, str] = {
     # The request itself.
@@ -54,13 +67,9 @@ REJECTED: dict[str, str] = {
     "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
     "shutting-down": "Start it again once it has ended. `statechannel brokers` lists those that are alive.",
     "not-written": f"{_AGAIN}; if it persists, see the broker's log and `statechannel status`.",
-    "record-too-large": "To try again does not help. Ask for less at once (fewer bundles, fewer parts), or raise the limit that "
-    "is named: the client property message.max.bytes at each broker, one after the other, or max.message.bytes of the topic "
-    "(kafka-configs.sh --alter, while brokers run). `statechannel doctor` compares both with what the channel needs.",
-    "write-denied": "To try again does not help. `statechannel acl check --role broker` lists the rights that are missing; one "
-    "that is granted counts at once, without a restart.",
-    "record-refused": "To try again does not help. `statechannel doctor` compares the settings of the topics with the required "
-    "ones; they can be changed while brokers run (kafka-configs.sh --alter).",
+    "record-too-large": f"To try again does not help. Ask for less at once (fewer bundles, fewer parts), or {_RAISE_LIMIT}",
+    "write-denied": f"To try again does not help. {_GRANT}",
+    "record-refused": f"To try again does not help. {_CORRECT_TOPIC}",
     "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
     "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
     "internal-error": "This is a bug: the broker's log has the error with the operation {operation}. Report it.",
@@ -106,6 +115,9 @@ UNDETERMINED: dict[str, str] = {
     "no-broker-allowed": "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
     "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
     "timed-out": "`statechannel status` shows what is in flight; to wait longer: --timeout SECONDS.",
+    "record-too-large": f"First {_RAISE_LIMIT}",
+    "write-denied": _GRANT,
+    "record-refused": _CORRECT_TOPIC,
     "busy": f"{_AGAIN}, or raise lookups.waiting_max on the brokers.",
     "running": "It may still succeed: `statechannel operation show {operation}`.",
     "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
@@ -140,8 +152,8 @@ def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", ope
 
 
 def with_next_step(outcome: Outcome, command: Command) -> Outcome:
-    """A rejection with the next step of its reason, unless it has a more special one; any other outcome unchanged."""
-    if not isinstance(outcome, Rejected) or outcome.hint:
+    """A refusal, or an undetermined answer, with the next step of its reason, unless it has a more special one."""
+    if not isinstance(outcome, Rejected | Undetermined) or outcome.hint:
         return outcome
     name = getattr(command, "name", "") or getattr(command, "namespace", "")
     return replace(outcome, hint=hint_for(outcome, name=name, operation=getattr(command, "operation", "")))

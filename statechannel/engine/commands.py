@@ -226,8 +226,10 @@ class Undetermined:
     Attributes:
         reason: A stable code: `timed-out`; `owner-not-heard`: its owner is lost, and not yet replaced; `no-broker`: a
             router reads that none lives; `declined`: no broker takes the bundle, since some declined it;
-            `no-broker-allowed`: policies and cordons keep out every broker; `joining`: this broker has not caught up; `busy`;
-            `running`: the operation has not ended; `stopped`: this broker stops; `forked`: this process is the child of a fork.
+            `no-broker-allowed`: policies and cordons keep out every broker; `record-too-large`, `write-denied`,
+            `record-refused`: Kafka refuses the records of this broker, or that of the bundle; `joining`: this broker has not
+            caught up; `busy`; `running`: the operation has not ended; `stopped`: this broker stops; `forked`: this process is
+            the child of a fork.
         declines: Of a lookup without an answer: who declined the bundle and would be asked otherwise, the newest last.
     """
 

@@ -462,6 +462,9 @@ class Lookups:
         name, now_s = waiter.command.name, self._context.now.mono_s
         decliners = self._decliners(waiter)
         if not decliners:
+            refusal = self._proposals.refusal(waiter.bundle, waiter.command.timeout_s)
+            if refusal is not None:
+                return Undetermined(refusal.reason, f"{name}: {waiter.why.message}; {refusal.message}")
             return _as_answer(name, waiter.why)
         again_s, newest_s = self._placer.again_s, decliners[-1].at_s
         declines = tuple(

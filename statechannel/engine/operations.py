@@ -83,7 +83,7 @@ class Operations:
         self._waited_for: dict[int, str] = {}
         self._deadlines = Deadlines()
         self._deletions: dict[str, _Deletion] = {}
-        self._starting: dict[int, tuple[str, float]] = {}
+        self._starting: dict[int, tuple[str, str, float]] = {}
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Operations:
 
     def _answering(self, token: int, operation: str, name: str, timeout_s: float) -> Callable[[ProposalResult], None]:
         """The answer to a command when the end of its first record is known, or its time is over."""
-        self._starting[token] = (operation, self._context.now.mono_s + timeout_s)
+        self._starting[token] = (operation, name, self._context.now.mono_s + timeout_s)
 
         def done(result: ProposalResult) -> None:
             if self._starting.pop(token, None) is None:
@@ -424,10 +424,11 @@ class Operations:
     def tick(self) -> None:
         """Deadlines of waiters and commands; deletions go on."""
         now_s = self._context.now.mono_s
-        for token, (operation, deadline_s) in list(self._starting.items()):
+        for token, (operation, name, deadline_s) in list(self._starting.items()):
             if now_s >= deadline_s:
                 del self._starting[token]
-                self._context.complete(token, Unknown(operation, "its first record was not read back in time", LATER))
+                message = f"its first record was not read back in time{self._refused(name)}"
+                self._context.complete(token, Unknown(operation, message, LATER))
         self._time_out()
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
@@ -444,10 +445,17 @@ class Operations:
             if known is None:
                 outcome: Outcome = NotFound("unknown-operation", f"no record of operation {operation_id} was read")
             else:
-                outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
+                outcome = Undetermined(
+                    "running", f"operation {known.id} on {known.name} is at {known.state}{self._refused(known.name)}"
+                )
             self._context.complete(token, outcome)
         if len(late) == TIMED_OUT_A_STEP:
             self._context.wake_soon(self._time_out)
+
+    def _refused(self, name: str) -> str:
+        """What Kafka lately refused of a key's records, or of this process's heartbeats, as the end of a message."""
+        refusal = self._proposals.refusal(name)
+        return "" if refusal is None else f": {refusal.message}"
 
 
 def _ignore(_: ProposalResult) -> None:

@@ -131,6 +131,7 @@ class Proposals:
         self._failed: dict[int, Pending] = {}
         self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
         self._others: dict[int, _Other] = {}
+        self._refused: dict[str, tuple[float, AppendRefusal]] = {}
         self._held: list[list[_Held]] = [[] for _ in range(context.config.partitions)]
 
     def __len__(self) -> int:
@@ -271,6 +272,16 @@ class Proposals:
         """Whether Kafka refused a record, and only a later one that is read back shows that no earlier try was written."""
         return any(pending.refusal is not None and pending.partition == partition for pending in self._failed.values())
 
+    def refusal(self, name: str, within_s: float = 0.0) -> AppendRefusal | None:
+        """Kafka's newest refusal of a record of this key, or of what this process says of itself, such as a heartbeat.
+
+        Args:
+            within_s: How long ago at most; no less than it takes to give up such a record.
+        """
+        since_s = self._context.now.mono_s - max(within_s, self.patience_s(REFUSED_FOR_INTERVALS))
+        refused = [self._refused[key] for key in (name, "") if key in self._refused]
+        return next((refusal for at_s, refusal in refused if at_s >= since_s), None)
+
     def release(self, partition: int) -> None:
         """A member that knows the history wrote a heartbeat: what was held back goes out, in order.
 
@@ -344,6 +355,9 @@ class Proposals:
         if other is not None and other.failed is not None:
             other.failed()
         pending = self._pending.get(report.token)
+        if report.refusal is not None and (pending or other):
+            name, context = pending.name if pending else "", self._context
+            remember(self._refused, name, (context.now.mono_s, report.refusal), context.config.pending_max)
         if pending is None:
             return
         pending.refusal = report.refusal

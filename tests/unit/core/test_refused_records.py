@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from statechannel.engine.commands import CreateNamespace, DeleteNamespace, Lookup, Rejected, Unknown, Unload
+from statechannel.engine.commands import (
+    AwaitOperation,
+    CreateNamespace,
+    DeleteNamespace,
+    Lookup,
+    Outcome,
+    Rejected,
+    Undetermined,
+    Unknown,
+    Unload,
+)
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import AppendFailed
 from statechannel.engine.kafka_limits import AppendRefusal, RefusalReason
@@ -80,3 +90,61 @@ def test_a_deletion_ends_where_its_record_is_refused() -> None:
     (answer,) = answers
     assert isinstance(answer, Rejected)
     assert answer.reason == "record-too-large"
+
+
+@pytest.mark.parametrize("timeout_s", [1.0, 30.0])
+@pytest.mark.parametrize("key", [None, BUNDLE])
+def test_a_lookup_that_waits_in_vain_says_that_records_are_refused(key: bytes | None, timeout_s: float) -> None:
+    """Those of its bundle, or all of this broker: then none accepts bundles after a while."""
+    alone, answers = refusing(key, TOO_LARGE, never_written=False), []
+    alone.run(3)
+    alone.ask(Lookup(BUNDLE.decode(), timeout_s), answers.append)
+    alone.run(timeout_s + 1)
+    (answer,) = answers
+    assert isinstance(answer, Undetermined)
+    assert answer.reason == RefusalReason.TOO_LARGE
+    assert TOO_LARGE.message in answer.message
+
+
+def test_a_lookup_after_the_refusals_says_nothing_of_them() -> None:
+    alone, answers = refusing(None, DENIED, never_written=False), []
+    alone.run(3)
+    alone.fail = lambda _: None
+    alone.run(30)
+    alone.hold = True
+    alone.ask(Lookup(BUNDLE.decode(), 1.0), answers.append)
+    alone.run(2)
+    (answer,) = answers
+    assert isinstance(answer, Undetermined)
+    assert answer.reason == "timed-out"
+
+
+def test_an_operation_whose_time_is_up_first_says_that_records_are_refused() -> None:
+    alone = refusing(None, TOO_LARGE, never_written=False)
+    alone.fail, fail = (lambda _: None), alone.fail
+    alone.ask(Lookup(BUNDLE.decode(), 10.0), lambda _: None)
+    first: list[Outcome] = []
+    running: list[Outcome] = []
+    alone.hold_hooks = True
+    alone.ask(Unload(BUNDLE.decode(), "op-running", 30.0), lambda _: None)
+    alone.fail = fail
+    alone.ask(CreateNamespace("t/new", namespace_bounds(4), "op-refused", 1.0), first.append)
+    alone.run(3)
+    alone.ask(AwaitOperation("op-running", 1.0), running.append)
+    alone.run(2)
+    (unknown,), (undetermined,) = first, running
+    assert isinstance(unknown, Unknown)
+    assert isinstance(undetermined, Undetermined)
+    assert TOO_LARGE.message in unknown.message
+    assert TOO_LARGE.message in undetermined.message
+
+
+def test_a_refusal_of_another_bundles_record_is_not_named() -> None:
+    alone, answers = refusing(b"t/large", TOO_LARGE, never_written=False), []
+    alone.ask(CreateNamespace("t/large", namespace_bounds(4), "op-refused", 30.0), lambda _: None)
+    alone.hold = True
+    alone.ask(Lookup(BUNDLE.decode(), 1.0), answers.append)
+    alone.run(2)
+    (answer,) = answers
+    assert isinstance(answer, Undetermined)
+    assert answer.reason == "timed-out"

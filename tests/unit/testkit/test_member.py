@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from statechannel.api import ArgumentTypeError, ArgumentValueError, BrokerHooks, StateChannelError, WrongLoopError
-from statechannel.api.member import CACHED_IN_A_ROW, ChannelMember, NoKafkaError
+from statechannel.api.member import CACHED_IN_A_ROW, ChannelMember, NoKafkaError, Ticket
 from statechannel.broker.request_record import ExtensionAsk, RequestCommand
 from statechannel.engine.commands import (
     AwaitOperation,
@@ -19,6 +19,7 @@ from statechannel.engine.commands import (
     ResumeRepair,
     Started,
     Undetermined,
+    Unknown,
 )
 from statechannel.testing import ChannelKit
 
@@ -89,6 +90,15 @@ async def test_an_operation_is_followed_to_its_end_and_found_again(channel_kit: 
     unknown = channel.ticket("never-begun")
     assert isinstance(await unknown.outcome(0), Undetermined | NotFound)
     assert await channel.resume_repair() == await channel.ask(ResumeRepair())
+
+
+async def test_an_operation_of_which_nothing_was_read_keeps_its_first_answer(channel_kit: ChannelKit) -> None:
+    """That Kafka refused its record is not hidden behind "no such operation"."""
+    channel = (await channel_kit.broker("b1")).channel
+    first: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    first.set_result(Unknown("op1", "MSG_SIZE_TOO_LARGE"))
+    ticket = Ticket(channel, "op1", first)
+    assert await ticket.outcome(2) == await ticket.started() == first.result()
 
 
 async def test_who_asks_for_many_cached_answers_leaves_others_their_turn(channel_kit: ChannelKit) -> None:
