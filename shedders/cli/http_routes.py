@@ -73,7 +73,8 @@ class PolicyBody(ActionBody):
         {}, max_length=100, description="Fields of its kind; `statechannel policy kinds` lists them."
     )
     force: bool = Field(
-        False, description="Write it even if policies then contradict each other. Takes the role force."
+        False,
+        description="Write it even if policies then contradict each other, or its bundle does not exist. Takes the role force.",
     )
 
 

@@ -464,7 +464,7 @@ class Lookups:
         if not decliners:
             refusal = self._proposals.refusal(waiter.bundle, waiter.command.timeout_s)
             if refusal is not None:
-                return Undetermined(refusal.reason, f"{name}: {waiter.why.message}; {refusal.message}")
+                return Undetermined(refusal.reason.value, f"{name}: {waiter.why.message}; {refusal.message}")
             return _as_answer(name, waiter.why)
         again_s, newest_s = self._placer.again_s, decliners[-1].at_s
         declines = tuple(

@@ -43,7 +43,7 @@ from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode
 from statechannel.kafka.topic_policy import SideTopic, policies_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
-from statechannel.protocol.bundle import DOTS
+from statechannel.protocol.bundle import DOTS, is_bundle
 from statechannel.protocol.log import Topic
 
 UNMET: Final = "min-available"
@@ -70,7 +70,9 @@ _COUNT = re.compile(r"\{[^}]*\}")
 
 def matters(key: PolicyKey, *, deleted: bool) -> bool:
     """Whether the change must be checked against the cluster; deleting a cordon restricts nothing."""
-    return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
+    if deleted:
+        return key.kind in _OF_THE_CLUSTER and key.kind is not PolicyKind.CORDON
+    return key.kind in _OF_THE_CLUSTER or is_bundle(key.name)
 
 
 def judged(
@@ -79,8 +81,17 @@ def judged(
     """Contradictions and oddities that the change causes.
 
     Raises:
-        CommandError: Bundles would get no broker, and `force` is not set.
+        CommandError: Bundles would get no broker, or its bundle does not exist, and `force` is not set.
     """
+    if is_bundle(key.name) and key.name not in cluster.bundles and not deleted and not force:
+        raise CommandError(
+            f"there is no bundle {key.name}",
+            hint=f"`statechannel bundles --namespace {key.name.rpartition('/')[0]}` lists those that exist; --force writes it "
+            "anyway.",
+            code=ExitCode.NOT_FOUND,
+        )
+    if key.kind not in _OF_THE_CLUSTER:
+        return PolicyChecks()
     if not cluster.brokers:
         return PolicyChecks(["no broker is alive, so these policies cannot be checked for contradictions"])
     notes = [] if deleted else list(_odd(key, after, cluster))
@@ -189,7 +200,10 @@ def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
                 )
 
 
-Force_ = Annotated[bool, typer.Option("--force", help="Write it even if policies then contradict each other.")]
+Force_ = Annotated[
+    bool,
+    typer.Option("--force", help="Write it even if policies then contradict each other, or its bundle does not exist."),
+]
 
 _SKEW_MS = 5_000
 

@@ -32,7 +32,7 @@ EXPRESSIONS = {
     "result.refusal.reason": set(RefusalReason),
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
     "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
-    "refusal.reason": set(RefusalReason),
+    "refusal.reason.value": set(RefusalReason),
     "wait.reason": {"joining", "timed-out", "no-broker-allowed", "owner-not-heard", "no-broker"},
     "FILTERED": {FILTERED},
 }

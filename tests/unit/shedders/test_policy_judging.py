@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from shedders.policies.kinds import BadPolicyError, PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode, made_key
 from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
 from statechannel.cli.kit.failures import CommandError
+from statechannel.errors import ExitCode
 
 A = "t/n/0x00000000_0x80000000"
 CLUSTER = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A, "b2")})
@@ -102,6 +104,26 @@ def test_a_pin_to_another_broker_says_that_it_moves_nothing(laid: Laid) -> None:
     assert laid.delete(PolicyKind.PIN, A) == []
     said = laid.set(PolicyKind.PIN, "t/n", broker="b1")
     assert said == [f"1 bundle of it is on another broker; {by_hand} BUNDLE --dest b1"]
+
+
+@pytest.mark.parametrize("kind", [PolicyKind.PIN, PolicyKind.QUOTA])
+@pytest.mark.parametrize("brokers", [True, False])
+def test_a_bundle_that_does_not_exist_is_refused_unless_one_insists(
+    laid: Laid, kind: PolicyKind, brokers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while no broker is alive; and what is left of a bundle that was split can be deleted."""
+    if not brokers:
+        monkeypatch.setattr(sys.modules[__name__], "CLUSTER", Cluster({}, CLUSTER.bundles))
+    missing = "t/n/0x00000000_0x70000000"
+    value = {"broker": "b1"} if kind is PolicyKind.PIN else {"msg_rate_in": 1.0}
+    with pytest.raises(CommandError) as caught:
+        laid.set(kind, missing, **value)
+    assert caught.value.exit_code == ExitCode.NOT_FOUND
+    assert "statechannel bundles --namespace t/n" in caught.value.hint
+    assert "--force" in caught.value.hint
+    laid.set(kind, missing, force=True, **value)
+    laid.delete(kind, missing)
+    laid.set(kind, A, **value)
 
 
 def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
