@@ -66,13 +66,18 @@ class LogFindings:
                     context.emit("replica.agrees", partition=partition, member=broker, offset=comparison.offset)
                 continue
             before, offset = self._differing.get(place), comparison.offset
-            facts = {
-                "equal_at": comparison.equal_at,
-                "keys": comparison.own.keys,
-                "their_keys": comparison.theirs.keys,
-            }
+            equal_at, keys, their_keys = comparison.equal_at, comparison.own.keys, comparison.theirs.keys
+            facts = {"equal_at": equal_at, "keys": keys, "their_keys": their_keys}
             if before is None:
-                context.emit("replica.differs", partition=partition, member=broker, offset=offset, **facts)
+                context.emit(
+                    "replica.differs",
+                    partition=partition,
+                    member=broker,
+                    offset=offset,
+                    equal_at=equal_at,
+                    keys=keys,
+                    their_keys=their_keys,
+                )
             if before is None or not facts.items() <= before.items():
                 self._differing[place] = {"partition": partition, "broker": broker, "offset": offset, **facts}
 

@@ -407,6 +407,7 @@ FIELDS: dict[str, str] = {
     "incarnation": "id of the process, new at every start",
     "input": "the input of the engine",
     "first": "the first of the offsets; that of the log",
+    "kept": "offset through which this broker holds the states from before; -1 without them",
     "keys": "number of keys",
     "known": "highest offset that was read",
     "kind": "`producer`, `consumer` or `admin`",
