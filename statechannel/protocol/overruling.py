@@ -195,8 +195,12 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
     return result, [*_differences(view, result)]
 
 
-def continued(kept: View, since: Joiner) -> Joiner:
-    """What a lenient reader holds that knew these states, and has read what another one has read since."""
+def continued(kept: View, since: Joiner, applied: int) -> Joiner:
+    """What a lenient reader holds that knew these states, and has read what another one has read since.
+
+    Args:
+        applied: Offset through which the log was read; there may be no record since.
+    """
     since.settle()
     joiner = Joiner(kept.partition, kept.partitions, kept.newest_format)
     _hold(joiner, kept.existing())
@@ -204,7 +208,7 @@ def continued(kept: View, since: Joiner) -> Joiner:
         joiner.take(held.offset, name, held.record)
     for name in since.nulls:
         joiner.held.pop(name, None)
-    joiner.last, joiner.nulls, joiner.applied = dict.fromkeys(joiner.held, -1) | since.last, since.nulls, since.applied
+    joiner.last, joiner.nulls, joiner.applied = dict.fromkeys(joiner.held, -1) | since.last, since.nulls, applied
     return joiner
 
 

@@ -529,7 +529,7 @@ class Replica:
             return []
         aside.cut(self.applied)
         kept = self.kept if self.is_headless else None
-        joiner = aside.joiner if kept is None else continued(kept, aside.joiner)
+        joiner = aside.joiner if kept is None else continued(kept, aside.joiner, self.applied)
         self.view = joiner.view()
         names = dict.fromkeys(key.decode() for key in joiner.last)
         bound = self._version_bound()

@@ -13,7 +13,7 @@ from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_he
 from statechannel.protocol.cold_start_marks import Mark, decode_mark
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Record
-from statechannel.protocol.replica import Phase
+from statechannel.protocol.replica import KEPT_UP_S, Phase
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view_rows import duplicate
@@ -432,11 +432,13 @@ class SimChecks:
         return (process.name, partition) in self._old_history or partition in process.engine.cold_start.running
 
     def starts_over(self, process: SimProcess, partition: int) -> None:
-        """Nobody who has read a log so far starts over for a marker: what is missing was never there."""
+        """Nobody who has kept up with a log starts over for a marker: what is missing was never there."""
         cluster = self._cluster
         log, replica = cluster.logs[partition], process.engine.replicas[partition]
         offset = replica.position
         if not replica.has_met_gap or offset not in log.markers or offset == 0:
+            return
+        if replica.current_at_s is not None and process.mono_s - replica.current_at_s >= KEPT_UP_S:
             return
         age_ms = cluster.now_ms - log.entries[offset - 1].timestamp_ms
         if age_ms < log.settings.lag_ms // 2 - _CLOCKS_APART_MS and process.engine.presence.clock_ahead_ms is not None:
@@ -474,6 +476,10 @@ class SimChecks:
                 f"{process.name} starts cold although the log vouches through {vouched}; changes {sorted(wrong)[:3]}",
             )
         misled = misleading(cluster.logs[partition], truth, offset)
+        kept = process.engine.replicas[partition].kept
+        if kept is not None:  # what was deleted since, before anybody read it, is lost
+            entries = cluster.logs[partition].entries[kept.applied + 1 : offset + 1]
+            misled |= {entry.key.split(b"/0x")[0] for entry in entries if entry.key is not None}
         if any(key.split(b"/0x")[0] not in misled for key in wrong):
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
         later = cluster.logs[partition].entries[view.applied + 1 :]

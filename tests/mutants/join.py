@@ -202,7 +202,7 @@ def _unread_deletion_forgets(patcher: Patcher) -> None:
 
 @plant(ENGINE, "and the log that is left is taken for the truth", end="lost_heads")
 def _unread_deletion_is_all(patcher: Patcher) -> None:
-    patcher.bend(replica_module, "continued", lambda _: lambda _kept, since: since)
+    patcher.bend(replica_module, "continued", lambda _: lambda _kept, since, _applied: since)
 
 
 @plant(ENGINE, "the mark of a lost head is written before what was deleted is asserted", end="lost_heads")

@@ -99,6 +99,8 @@ RARE = {
     "lost-head-joined": 3,
     "head-not-restated": 0,
     "head-marked-at-once": 1,
+    "unread-deletion-forgets": 7,
+    "unread-deletion-is-all": 7,
     "views-not-compared": 0,
     "voucher-not-compared": 3,
     "no-deputy": 17,
