@@ -128,6 +128,7 @@ retries: dev ## Calls of the admin API, retried while brokers are killed: make r
 	@$(PY) -m tests.http_retries --calls $(N) $(ARGS)
 
 faults: dev ## Real faults on real processes: make faults ARGS="--minutes 60 --seed 7"
+	@STATECHANNEL_TEST_LONG=1 $(PY) -m pytest -q tests/kafka/test_unclean_election.py
 	@$(PY) -m tests.faults $(ARGS)
 
 mutation: dev ## Small changes of the product's functions, and which no test notices: make mutation ARGS="engine/lease --sample 50"

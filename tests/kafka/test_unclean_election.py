@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ from tests.support.log_lines import capture_logs
 from tests.support.unclean_election import UncleanElection
 from tests.support.waits import WAIT_S
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "STATECHANNEL_TEST_LONG" not in os.environ,
+        reason="two minutes, three nodes: STATECHANNEL_TEST_LONG=1, or make faults",
+    ),
+]
 
 QUICK = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 """A dead node is found out after so long."""
