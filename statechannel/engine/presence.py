@@ -573,11 +573,6 @@ class Presence:
             "canary": context.troubles.canary_fields(),
             "throttled": None if throttled is None else throttled.fields(),
             "refused": None if refused is None else refused.fields(),
-            "kept": {str(r.partition): r.kept.applied for r in context.replicas if r.kept is not None} or None,
-            "epochs": {
-                str(replica.partition): self._positions.epochs[replica.partition].at(replica.applied)
-                for replica in context.replicas
-            },
             **self._positions.fields(context.replicas),
             "applied": {str(replica.partition): replica.applied for replica in context.replicas},
             "expiry_s": context.config.member_expiry_s,

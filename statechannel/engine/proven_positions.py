@@ -102,13 +102,15 @@ class ProvenPositions:
         return max((offset for epoch, offset in read.items() if epochs.at(offset) > epoch), default=-1)
 
     def fields(self, replicas: Sequence[Replica]) -> dict[str, Any]:
-        """What a heartbeat says for those that start later: the registry forgets the heartbeats of members that are gone.
+        """What a heartbeat says of records that may be lost, for processes that start when others' heartbeats are gone.
 
-        A power of two: most heartbeats repeat the one before.
+        `versions_below` is a power of two, so that most heartbeats repeat the one before.
         """
         highest = max((replica.view.highest for replica in replicas), default=0)
         waiting = [replica for replica in replicas if not replica.caught_up and replica.is_headless]
         return {
+            "kept": {str(each.partition): each.kept.applied for each in replicas if each.kept is not None} or None,
+            "epochs": {str(each.partition): self.epochs[each.partition].at(each.applied) for each in replicas},
             "known": {str(replica.partition): replica.known for replica in waiting if replica.known >= 0} or None,
             "versions_below": max(self.versions_below, 1 << highest.bit_length()),
         }

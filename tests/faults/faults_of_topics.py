@@ -1,4 +1,4 @@
-"""Faults of the channel's topics: partitions added, records deleted or truncated, transactions of somebody else."""
+"""Faults of the channel's topics: partitions added, records deleted or truncated, transactions of other producers."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class ElectionUnclean(Fault):
         if election is None:
             return
         links = election.leader.links.values()
-        for link in links:  # nobody reads what the copy does not have
+        for link in links:  # no broker reads what the copy does not have
             link.refusing = True
             link.cut()
         try:

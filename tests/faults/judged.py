@@ -46,7 +46,7 @@ class Judged:
 
     Attributes:
         grants: By bundle and generation.
-        asserted: Owners that a restated state names, by bundle and generation: after a cold start nobody serves at that one yet.
+        asserted: Owners that a restated state names, by bundle and generation: no broker serves at it yet.
         ended: Offset and log time at which a generation was over, by bundle and generation.
         operations: Accepted records by operation id.
         verdicts, by_offset: By partition and offset.

@@ -72,7 +72,7 @@ class World:
         await asyncio.gather(*(node.start() for node in self.kafka.nodes if not node.alive))
 
     async def accept_loss(self) -> None:
-        """What an operator does whose brokers all wait for records that nobody has: one is started to accept the loss."""
+        """What an operator does whose brokers all wait for records that none of them has: one is started to accept the loss."""
         until_s, waiting_s = time.monotonic() + WAITS_S, 0.0
         while time.monotonic() < until_s:
             answers = await self.ask_all("status")

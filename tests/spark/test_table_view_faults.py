@@ -153,7 +153,7 @@ def test_a_head_that_was_trimmed(session: SparkSession, kafka: Kafka, topic_pref
         assert (missing["from_offset"], missing["to_offset"]) == (position, 59)
         offsets = [row["offset"] for row in one.rows()]
         assert offsets == [*range(position), *range(60, len(records) + 2)]
-        assert meta["tentative"] is True, "nobody has restated what was deleted"
+        assert meta["tentative"] is True, "no broker has restated what was deleted"
     restated = len(records) + 2
     log.write([RecordRead(Topic.CHANNEL, 0, restated, 0, *head_mark(restated - 1, 60)), vouching(restated + 1)])
     assert accepts.run()["tentative"] is False

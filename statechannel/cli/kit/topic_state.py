@@ -75,6 +75,15 @@ def is_restated(fields: Mapping[str, Any], partition: int, first_offset: int) ->
     return any((row["restated_below"] or 0) >= first_offset for row in rows)
 
 
+def unknown_topics(counts: Mapping[str, list[str]]) -> dict[str, Any]:
+    """The key `topics` of `status` where Kafka has not answered.
+
+    Args:
+        counts: Brokers that are alive, by the number of partitions by which they distribute keys.
+    """
+    return {"partition_counts": counts, "heads_lost": {}, "positions_lost": {}, "differences": []}
+
+
 def topic_state(
     connection: Connection,
     others: Iterable[tuple[str, TopicPolicy]],
@@ -96,7 +105,7 @@ def topic_state(
         bounds = log_bounds(connection)
         lost = positions_lost(connection, positions, bounds)
     except StateChannelError:
-        return {"partition_counts": counts, "heads_lost": {}, "positions_lost": {}, "differences": []}
+        return unknown_topics(counts)
     server = connection.client.bootstrap_servers
     differences = [item for name, info in infos.items() for item in differences_of(info, policies[name], server)]
     differences += [

@@ -29,7 +29,7 @@ from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, ope
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import acknowledgements, is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
-from statechannel.cli.kit.topic_state import topic_state
+from statechannel.cli.kit.topic_state import topic_state, unknown_topics
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
@@ -257,12 +257,7 @@ class StatusFollower:
         self._listens_s = 2 * membership.interval_s
         self._remarks = Remarks()
         self._requests = RequestIncidents()
-        self._topics: dict[str, Any] = {
-            "partition_counts": {},
-            "heads_lost": {},
-            "positions_lost": {},
-            "differences": [],
-        }
+        self._topics = unknown_topics({})
         self._asked: Future[tuple[Remarks, RequestIncidents, dict[str, Any]]] | None = None
         self._asked_s = 0.0
         self._asked_of_forged = False

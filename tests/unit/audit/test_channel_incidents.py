@@ -226,12 +226,12 @@ def test_a_cold_start_begins_and_ends_gaps(with_gaps: bool) -> None:
     rows = [*SERVED, asserted(4, "Unassigned", **{"from": "b"}), (b"!cold-start", mark("x-1", 2))]
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
     incidents = ChannelIncidents(1_000, with_gaps=with_gaps)
-    audit_part(0, 1, records, STRICT, incidents.observe, told(incidents))
+    audit_part(0, 1, records, STRICT, incidents.observe, observe_gap(incidents))
     assert incidents.open_gap_since_ms(BUNDLE.decode()) == (4_000 if with_gaps else None)
 
 
-def told(incidents: ChannelIncidents) -> Any:
-    """Tells them of cold starts only."""
+def observe_gap(incidents: ChannelIncidents) -> Any:
+    """An observer of gaps that reports cold starts only."""
 
     class Told:
         def taken(self, record: Any, decoded: Any) -> None: ...
@@ -247,7 +247,7 @@ def test_a_cold_start_names_the_keys_that_it_changed_and_ends_their_declines() -
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
     incidents = ChannelIncidents(1_000)
     incidents.declined[BUNDLE.decode()] = DeclinedBundle(1)
-    audit_part(0, 1, records, STRICT, incidents.observe, told(incidents))
+    audit_part(0, 1, records, STRICT, incidents.observe, observe_gap(incidents))
     (incident,) = incidents.all()
     assert (incident.at_ms, incident.kind.value, BUNDLE.decode() in incident.message) == (4_000, "cold-start", True)
     assert incidents.declined == {}

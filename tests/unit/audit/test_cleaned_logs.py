@@ -1,4 +1,4 @@
-"""Gaps and rejections of the smallest logs that were told wrongly once."""
+"""Gaps and rejections of the smallest logs that were once judged wrongly."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_bundle_that_nobody_can_have_served_has_no_gap(log: Log, tmp_path: Pat
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
 def test_an_unload_that_is_open_at_the_join_is_told(log: Log, kept: int, tmp_path: Path) -> None:
-    """However many of the records before it the cleaner has left; the beginning is told only where its record is there."""
+    """However many of the records before it the cleaner has left; the beginning is named only where its record is there."""
     log.created()
     log.bundle(2, f"a0/{RING}", "Assigning", to="b", cleaned=kept < 3)
     log.bundle(3, "a1", "Assigned", to="b", cleaned=kept < 2)
@@ -125,9 +125,9 @@ def test_a_transfer_that_is_open_at_the_join_names_who_let_go(log: Log, tmp_path
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("version", "told"), [(6, ("unload", 4, "b")), (7, ("before-log", 4, "b"))])
-def test_an_unload_of_a_child_that_its_split_gave_an_owner_is_told(
-    log: Log, version: int, told: tuple[str, int, str], tmp_path: Path
+@pytest.mark.parametrize(("version", "expected"), [(6, ("unload", 4, "b")), (7, ("before-log", 4, "b"))])
+def test_an_unload_of_a_child_that_its_split_gave_an_owner_is_named(
+    log: Log, version: int, expected: tuple[str, int, str], tmp_path: Path
 ) -> None:
     """Its first record builds on the split; a later version leaves room for records that the cleaner took."""
     halves = ["0x00000000_0x80000000", "0x80000000_0xffffffff"]
@@ -141,7 +141,7 @@ def test_an_unload_of_a_child_that_its_split_gave_an_owner_is_told(
         log.record(f"t/n/{halves[0]}", version=version + number, base="a4" if number else base, state=state, **fields)
     log.heartbeat()
     (gap,) = log.gaps(tmp_path)
-    assert (gap["cause"], gap["start_offset"], gap["from"]) == told
+    assert (gap["cause"], gap["start_offset"], gap["from"]) == expected
 
 
 def test_what_the_log_no_longer_tells_is_marked_and_counted_apart(log: Log, tmp_path: Path) -> None:

@@ -148,6 +148,6 @@ def test_a_lost_owner_may_have_stood_still(cause: GapCause, heard: bool, still_m
         info = {"broker": "b1", "incarnation": "b1-1", "seq": seq, "sent_at_ms": at_ms}
         writers.observe(RecordRead(Topic.REGISTRY, 0, seq, at_ms, b"", b""), info)
     fields = gap_fields(Gap("t/n/x", cause, 0, 1, 1_000, "b1", "why"))
-    told = with_standstill(fields, writers if heard else None)
-    assert told["stood_still_ms"] == still_ms
-    assert (told["why"] == "why") is (still_ms is None)
+    row = with_standstill(fields, writers if heard else None)
+    assert row["stood_still_ms"] == still_ms
+    assert (row["why"] == "why") is (still_ms is None)

@@ -121,7 +121,7 @@ def test_an_owner_serves_since_the_record_of_its_generation(
     assert since_of(*SERVED, *more) == [expected]
 
 
-def test_nobody_serves_in_a_deleted_namespace() -> None:
+def test_no_broker_serves_in_a_deleted_namespace() -> None:
     unloaded = [
         move(3, 4, "p2", "Releasing", **{"from": "b"}),
         move(4, 5, "p3", "Unassigned", **{"from": "b"}),

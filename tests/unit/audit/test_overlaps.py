@@ -177,7 +177,9 @@ def test_the_command_lists_them_with_their_sum_and_says_how_sure_it_is(tmp_path:
     assert none.exit_code == 5
 
 
-def told(*rows: Succession, again: dict[str, list[int]], registry: dict[str, list[int]] | None = None) -> list[Any]:
+def overlaps_of(
+    *rows: Succession, again: dict[str, list[int]], registry: dict[str, list[int]] | None = None
+) -> list[Any]:
     """The overlaps of these successions; `again` and `registry` have the times at which a lost broker was heard."""
     written = WrittenAgain((row.process, row.taken_ms) for row in rows)
     beat = {"format": 1, "kind": "heartbeat", "id": "h", "covers": -1, "clean_to": -1}
@@ -222,7 +224,7 @@ def test_an_overlap_lasts_from_the_successor_to_the_first_word_after_the_loss(
     row: Succession, again: list[int], registry: list[int] | None, expected: list[Any]
 ) -> None:
     beats = None if registry is None else {"b1": registry}
-    assert told(row, again={"b1": again}, registry=beats) == expected
+    assert overlaps_of(row, again={"b1": again}, registry=beats) == expected
 
 
 def test_each_loss_of_a_process_has_its_own_bound_and_overlaps_are_in_the_order_of_their_starts() -> None:
@@ -234,7 +236,7 @@ def test_each_loss_of_a_process_has_its_own_bound_and_overlaps_are_in_the_order_
         passed("b1", 500),
         passed("b1", 300, 310, partition=0, offset=2),
     )
-    assert told(*rows, again={"b1": [700, 200, 600], "b2": [150], "b3": [130]}) == [
+    assert overlaps_of(*rows, again={"b1": [700, 200, 600], "b2": [150], "b3": [130]}) == [
         (0, 8, 120, 150, 30, "log"),
         (1, 3, 120, 200, 80, "log"),
         (1, 4, 120, 200, 80, "log"),

@@ -35,7 +35,7 @@ def steady(until_ms: int, *processes: str, since_ms: int = 1_000, step_ms: int =
     return [(at_ms, process, dict(more)) for at_ms in times for process in processes or ("b1-1",)]
 
 
-def told(story: RegistryStory) -> list[tuple[int, str]]:
+def incidents_of(story: RegistryStory) -> list[tuple[int, str]]:
     return [(incident.at_ms, incident.kind.value) for incident in story.incidents if incident.kind != "started"]
 
 
@@ -57,7 +57,7 @@ def sent(at_ms: int, seq: int, sent_at_ms: int, **more: Any) -> Beat:
             [(2_000, "lost"), (9_500, "lost")],
         ),
         ([*steady(2_000, "b1-1", "b2-1", leaving=True), *steady(20_000, "b2-1", since_ms=3_000)], [(1_000, "left")] * 2),
-        # A silence of all is one incident, and nobody is lost by it.
+        # A silence of all is one incident, and no broker is lost by it.
         ([(1_000, "b1-1", {}), (4_000, "b1-1", {})], []),
         ([(1_000, "b1-1", {}), (4_001, "b1-1", {})], [(1_000, "silence")]),
         (
@@ -79,7 +79,7 @@ def sent(at_ms: int, seq: int, sent_at_ms: int, **more: Any) -> Beat:
         ([(1_000, "b1-1", {"leading": True, "seq": 2})], []),
         ([(1_000, "b1-1", {"leading": True, "seq": 2}), (2_000, "b2-1", {"leading": True})], [(2_000, "leader")]),
         ([(1_000, "b1-1", {}), (2_000, "b1-1", {"leading": True}), (3_000, "b1-1", {"leading": True})], [(2_000, "leader")]),
-        # Draining and leaving are told once.
+        # Draining and leaving are reported once.
         (
             [(1_000, "b1-1", {}), (2_000, "b1-1", {"draining": True}), (3_000, "b1-1", {"draining": True, "leaving": True}),
              (4_000, "b1-1", {"draining": True, "leaving": True})],
@@ -100,7 +100,7 @@ def sent(at_ms: int, seq: int, sent_at_ms: int, **more: Any) -> Beat:
     ],
 )  # fmt: skip
 def test_kind_and_time_of_incidents(beats: list[Beat], expected: list[tuple[int, str]]) -> None:
-    assert told(story_of(*beats)) == expected
+    assert incidents_of(story_of(*beats)) == expected
 
 
 def in_modes(*modes: tuple[int, str, dict[str, Any]]) -> list[int]:
@@ -137,17 +137,17 @@ def test_when_a_process_was_in_safe_mode(modes: list[tuple[int, str, dict[str, A
 
 def test_a_process_that_stood_still_was_not_in_safe_mode_meanwhile() -> None:
     story = story_of(sent(1_000, 1, 0), sent(2_000, 2, 1_000), sent(12_000, 3, 11_000, mode="safe"))
-    assert told(story) == [(2_000, "silence"), (2_000, "standstill"), (12_000, "mode")]
+    assert incidents_of(story) == [(2_000, "silence"), (2_000, "standstill"), (12_000, "mode")]
     later = story_of(
         sent(1_000, 1, 0), sent(2_000, 2, 1_000), sent(12_000, 3, 11_000), sent(13_000, 4, 12_000),
         sent(19_000, 5, 13_000, mode="safe"),
     )  # fmt: skip
-    assert told(later)[-1] == (13_000, "mode")
+    assert incidents_of(later)[-1] == (13_000, "mode")
     near = story_of(
         sent(1_000, 1, 0), sent(2_000, 2, 1_000), sent(12_000, 3, 11_000), sent(13_000, 4, 12_000),
         sent(18_000, 5, 13_000, mode="safe"),
     )  # fmt: skip
-    assert told(near)[-1] == (18_000, "mode")
+    assert incidents_of(near)[-1] == (18_000, "mode")
 
 
 @pytest.mark.parametrize(("at_ms", "late"), [(3_000, False), (3_001, True)])
@@ -201,7 +201,7 @@ def test_a_clock_that_was_set_back_leaves_no_time_that_is_still_to_come() -> Non
     assert story.processes["b2"].last_ms == 10_000
     assert story.processes["b1"].leads_since_ms is None
     story = story_of(*ahead, *steady(17_000, "b1-1", since_ms=10_000))
-    assert told(story)[-1] == (10_000, "lost")
+    assert incidents_of(story)[-1] == (10_000, "lost")
 
 
 def test_a_process_says_by_its_own_clock_when_it_sent() -> None:
@@ -221,10 +221,10 @@ def test_what_processes_disown_that_the_log_does_not_list() -> None:
     assert story.forgeries == {("b1", "b1-1"): ForgedRecords(2, "channel", 0, 8)}
     rows = [{"by": "b1", "partition": 0, "offset": offset} for offset in (7, 8)]
     assert (len(story.disowned(rows)), len(story.disowned(rows[:1]))) == (0, 1)
-    assert told(story) == [(3_000, "forged")]
+    assert incidents_of(story) == [(3_000, "forged")]
 
 
-def test_a_silence_is_explained_by_whoever_is_heard_first_of_those_before_it() -> None:
+def test_a_silence_is_explained_by_the_first_broker_that_is_heard_before_it() -> None:
     registry = Registry()
     registry.beats(0, 3, "b1", "b2")
     registry.beat(20, "b1", 2)

@@ -80,7 +80,7 @@ def test_a_second_deletion_meanwhile_takes_nothing_from_it() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"kept": {"0": 0}}, {"kept": {"0": "x"}}, {"kept": {"0": 10**9}}, {"kept": 3}])
-def test_who_held_least_or_nothing_keeps_nobody_from_it(more) -> None:
+def test_a_member_that_kept_less_or_nothing_does_not_delay_it(more) -> None:
     alone = deleted_unread()
     for seq in range(LONG_S):
         alone.hear("z", phase="joining", seq=seq, **more)
@@ -89,7 +89,7 @@ def test_who_held_least_or_nothing_keeps_nobody_from_it(more) -> None:
     assert alone.engine.accepting
 
 
-def test_the_one_that_had_read_furthest_goes_first() -> None:
+def test_the_member_that_had_read_most_goes_first() -> None:
     alone = deleted_unread()
     for seq in range(LONG_S):
         alone.hear("z", phase="joining", seq=seq, kept={"0": alone.deleted - 1})

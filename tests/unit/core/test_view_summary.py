@@ -83,7 +83,9 @@ def test_who_is_caught_up_compares_what_it_holds_at_the_same_offset(theirs: View
     ],
     ids=["nothing missed", "equal behind the gap", "differed before", "differs behind the gap", "never heard before"],
 )
-def test_who_took_compacted_offsets_for_markers_finds_it_out_by_the_next_heartbeat(before, after, phase) -> None:
+def test_a_reader_that_took_compacted_offsets_for_markers_starts_over_at_the_next_heartbeat(
+    before, after, phase
+) -> None:
     """A true marker is skipped by all, so that all are equal behind it."""
     replica = caught_up()
     offset = 1
@@ -99,7 +101,7 @@ def test_who_took_compacted_offsets_for_markers_finds_it_out_by_the_next_heartbe
 
 
 @pytest.mark.parametrize(("away_s", "phase"), [(5.0, Phase.CAUGHT_UP), (15.0, Phase.START_OVER)])
-def test_who_stood_still_takes_no_missing_offset_for_a_marker(away_s: float, phase: Phase) -> None:
+def test_a_reader_that_was_paused_takes_no_missing_offset_for_a_marker(away_s: float, phase: Phase) -> None:
     """Meanwhile the compaction lag of the topic may have been another one."""
     replica = caught_up()
     replica.complete_as_of(NOW_S)

@@ -110,7 +110,7 @@ def test_a_request_of_another_form_is_still_one_to_be_answered(fields: dict[str,
     assert decode(orjson.dumps(REQUEST), AT_MS) == Request("op1", "resume-repair", AT_MS + 60_000, {}, "")
 
 
-def test_a_command_nested_as_deep_as_the_parser_allows_is_a_bad_request_and_kills_nobody() -> None:
+def test_a_command_nested_as_deep_as_the_parser_allows_is_a_bad_request_and_stops_no_broker() -> None:
     value = b'{"format":1,"id":"deep","kind":"request","command":' + b"[" * 1_020 + b"]" * 1_020 + b"}"
     record = decode(value, 1_000)
     assert isinstance(record, Request)

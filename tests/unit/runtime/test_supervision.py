@@ -36,13 +36,13 @@ def test_back_off_doubles_is_bounded_and_gives_up() -> None:
 
 
 class Watched:
-    """A watchdog on a clock of its own: looks so often, and the loop beats as it is told."""
+    """A watchdog on a clock of its own: its test sets how often it looks, and when the loop beats."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: int, step_s: float = LOOK_S, **options: object) -> None:
         self.looked = 0
         self.events: list[tuple[int, float | str]] = []
         self.beat_looks = 0
-        """After so many looks the loop beats."""
+        """The loop beats after this number of looks."""
         self._looks = looks
         self._step_s = step_s
         self._over = threading.Event()
