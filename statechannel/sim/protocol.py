@@ -251,13 +251,18 @@ class ProtocolWorld:
         self._appended(partition, who, what, self.logs[partition].append(self.now_ms, key, value))
 
     def _end_transaction(self, rng: Random) -> None:
-        """The marker of a transaction, whatever was written in it; members that are awake keep up."""
+        """The marker of a transaction, whatever was written in it; members that are awake keep up.
+
+        One of them knows the history: a member that slept starts over at the marker, and no member starts cold in this simulator.
+        """
         log = rng.choice(self.logs)
         if self.truths[log.partition].stopped_at >= 0:
             return
         followers = [member for member in self.members if member.asleep_until < self.now_ms]
         for member in followers:
             member.readers[log.partition].read(self.now_ms, 100_000)
+        if not any(member.readers[log.partition].caught_up for member in followers):
+            return
         self._appended(log.partition, "stranger", "marker", log.end_transaction(self.now_ms))
         for member in followers:
             member.readers[log.partition].read(self.now_ms, 100_000)

@@ -82,7 +82,7 @@ def test_a_router_follows_a_broker(kafka: Kafka, topic_prefix: str) -> None:
                 route = until(lambda: found if isinstance(found := router.lookup(TOPIC), Route) else None)
                 assert (route.bundle, route.broker, route.generation) == (owner.bundle, owner.broker, owner.generation)
                 assert route.urls == owner.urls
-                assert not route.stale
+                until(lambda: not router.lookup(TOPIC).stale)  # a busy machine may let it fall behind for a moment
                 until(lambda: [broker.broker for broker in router.brokers()] == ["b1", "b2"])  # by another reader
                 assert [bundle.bundle for bundle in router.owned_by(route.broker)] == [route.bundle]
                 assert len(router.bundles(NAMESPACE)) == len(router.bundles()) == 2
