@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from statechannel.audit.engine import LOCAL, AuditQuestion, ExportSource, Wants
+from statechannel.audit.errors import ExportFileError
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import BadLine, parse_header
 from statechannel.audit.writers import WritersHeard
 from statechannel.cli.audit.options import answered
 from statechannel.cli.doctor.checks import Severity, examine
@@ -87,3 +90,26 @@ def test_an_audit_is_tentative_then(tmp_path: Path) -> None:
     wants = Wants(writers=WritersHeard(positions_lost={0: 7}))
     answer = answered(LOCAL, AuditQuestion(source, wants=wants)).answer
     assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 7})
+
+
+def test_an_export_made_then_says_so_for_ever(tmp_path: Path) -> None:
+    made = read_export(written(tmp_path, first=0))
+    records = [record for part in made.partitions.values() for record in part]
+    header = replace(made.header, positions_lost={0: 41}, digest=None)
+    path = tmp_path / "lost.jsonl"
+    digest = write_export(path, header, records, now_ms=lambda: 1).digest
+    assert digest != made.header.digest
+    for writers in (None, WritersHeard()):  # with the file of the registry, and without it
+        answer = answered(LOCAL, AuditQuestion(ExportSource(path), wants=Wants(writers=writers))).answer
+        assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 41})
+    edited = path.read_bytes().replace(b'"positions_lost":{"0":41}', b'"positions_lost":{"0":17}')
+    path.write_bytes(edited)
+    with pytest.raises(ExportFileError):
+        answered(LOCAL, AuditQuestion(ExportSource(path)))
+
+
+@pytest.mark.parametrize("lost", ['{"0": -1}', '{"x": 1}', "[1]", '{"0": "1"}'])
+def test_a_header_that_names_no_offset_is_refused(lost: str) -> None:
+    line = f'{{"export":1,"topic":"t","end_offsets":{{"0":4}},"exported_at_ms":1,"positions_lost":{lost}}}'
+    with pytest.raises(BadLine):
+        parse_header(line.encode())

@@ -71,6 +71,7 @@ class ExportHeader:
             which there were, as those of earlier versions.
         replay: See `export --with-verdicts`; None without it.
         first_offsets: First offset of each partition from whose head records were deleted; the others begin at 0.
+        positions_lost: By partition, highest offset that brokers had read and that the topic did not have, unless restated.
     """
 
     topic: str
@@ -80,6 +81,7 @@ class ExportHeader:
     beside: Mapping[str, str] | None = None
     replay: RecordedReplay | None = None
     first_offsets: Mapping[int, int] = field(default_factory=dict)
+    positions_lost: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def format_header(header: ExportHeader) -> bytes:
             "topic": header.topic,
             "end_offsets": _named(header.end_offsets),
             **({"first_offsets": _named(header.first_offsets)} if header.first_offsets else {}),
+            **({"positions_lost": _named(header.positions_lost)} if header.positions_lost else {}),
             "exported_at_ms": header.exported_at_ms,
             **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
             **({} if header.replay is None else {"replay": _replay_fields(header.replay)}),
@@ -141,8 +144,10 @@ def parse_header(line: bytes) -> ExportHeader:
     firsts = _offsets("first_offsets", fields.get("first_offsets", {}))
     if not all(0 < first <= ends.get(partition, -1) for partition, first in firsts.items()):
         raise BadLine("`first_offsets` holds an offset that is not between 0 and the end of its partition")
+    lost = _offsets("positions_lost", fields.get("positions_lost", {}))
     exported_at_ms = _integer(fields, "exported_at_ms")
-    return ExportHeader(topic, ends, exported_at_ms, _link(fields, "digest"), _beside(fields), _replay(fields), firsts)
+    digest, beside, replay = _link(fields, "digest"), _beside(fields), _replay(fields)
+    return ExportHeader(topic, ends, exported_at_ms, digest, beside, replay, firsts, lost)
 
 
 def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
@@ -342,7 +347,8 @@ _LENGTHS = struct.Struct(">qq")
 def first_link(header: ExportHeader) -> bytes:
     """Link before the first record: of the header without its time, which is only known at the end."""
     offsets = [offsets for offsets in (header.end_offsets, header.first_offsets) if offsets]
-    return _digest(orjson.dumps([header.topic, *(sorted(named.items()) for named in offsets)]))
+    lost = [["positions_lost", sorted(header.positions_lost.items())]] if header.positions_lost else []
+    return _digest(orjson.dumps([header.topic, *(sorted(named.items()) for named in offsets), *lost]))
 
 
 def record_digest(record: RecordRead, headers: Headers = ()) -> bytes:

@@ -251,19 +251,22 @@ def export(
         raise AuditQuestionError("--with-topics writes several files.", hint="Name a file instead of `-`.")
     if not to_stdout:
         check_writable(path)
+    from statechannel.broker.observe.topic_conditions import positions_lost_sentence
     from statechannel.cli.kit.live_log import export_live, export_side_topics
+    from statechannel.cli.kit.registry import live_writers
 
     # Before the log: what is written later is not held against it.
+    lost = live_writers(connect()).positions_lost
     sides = export_side_topics(connect(), path) if with_topics else {}
     beside = {role.value: side.digest for role, side in sides.items() if side.digest is not None}
     if to_stdout:
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
-            header = export_live(connect(), scratch, beside=beside)
+            header = export_live(connect(), scratch, beside=beside, positions_lost=lost)
             states = _judged(scratch) if with_verdicts else None
             _copy_to_stdout(scratch)
     else:
-        header = export_live(connect(), path, beside=beside)
+        header = export_live(connect(), path, beside=beside, positions_lost=lost)
         states = _judged(path) if with_verdicts else None
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
@@ -278,6 +281,8 @@ def export(
     for role in SideRole if not to_stdout else ():
         if role not in sides and side_file(path, role).is_file():
             say(f"note: {side_file(path, role)} is of an earlier export, and is not read with this one")
+    for partition, known in lost.items():
+        say(f"note: {positions_lost_sentence(header.topic, partition, known)}")
     if not with_topics:
         say("note: who requested what, policies, decisions and the registry are in other topics (--with-topics)")
 

@@ -36,7 +36,7 @@ from statechannel.cli.kit.listing import remark_yesterday, time_window, window_b
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, side_records, writers_of_file
+from statechannel.cli.kit.side_files import SideRole, header_of, side_records, writers_of_file
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:  # files are read on machines without the Kafka client
@@ -145,11 +145,19 @@ def answered(engine: str, question: AuditQuestion) -> AuditResult:
     """The engine's result; tentative where brokers have read more than the log has, which the registry shows."""
     result = load_engine(engine)(question, progress=progress)
     remark_moment(question.as_of, result)
-    writers = question.wants.writers
-    if writers is None or not writers.positions_lost:
+    lost = _positions_lost(question)
+    if not lost:
         return result
-    lost = {str(partition): known for partition, known in writers.positions_lost.items()}
-    return replace(result, answer=result.answer | {"tentative": True, "positions_lost": lost})
+    by_name = {str(partition): known for partition, known in sorted(lost.items())}
+    return replace(result, answer=result.answer | {"tentative": True, "positions_lost": by_name})
+
+
+def _positions_lost(question: AuditQuestion) -> Mapping[int, int]:
+    """Of a live log by the registry; of an export as it was when the file was made."""
+    if question.wants.writers is not None and question.wants.writers.positions_lost:
+        return question.wants.writers.positions_lost
+    header = header_of(question.source.path) if isinstance(question.source, ExportSource) else None
+    return {} if header is None else header.positions_lost
 
 
 def writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHeard | None:

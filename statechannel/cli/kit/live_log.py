@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from statechannel.cli.kit.connection import Connection
@@ -255,12 +256,14 @@ def export_live(
     *,
     beside: Mapping[str, str] | None = None,
     bounds: ExportBounds | None = None,
+    positions_lost: Mapping[int, int] = MappingProxyType({}),
 ) -> ExportHeader:
     """Write the channel's topic to an export file: all records below the end offsets as of the start.
 
     Args:
         beside: Digests of the files of other topics that were made with it, by role; None: the file does not say so.
         bounds: Where it stops before the end.
+        positions_lost: What the topic does not have of what brokers had read, by the registry.
     """
     from statechannel.audit.transfer.export_file import read_export, write_export
     from statechannel.audit.transfer.line import ExportHeader
@@ -282,6 +285,7 @@ def export_live(
             now_ms(),
             beside=beside,
             first_offsets={number: span.low for number, span in enumerate(spans) if span.low > 0},
+            positions_lost=positions_lost,
         )
         total = sum(span.end - span.start for span in spans)
         advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
