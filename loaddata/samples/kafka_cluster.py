@@ -75,26 +75,6 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
     )
 
 
-def read_time_ms(admin: KafkaAdminClient, *, timeout_s: float = 30.0) -> int:
-    """Present time by the clock of the active controller, in ms since 1970: the only clock of Kafka that can be read.
-
-    Raises:
-        KafkaAdapterError: Kafka did not answer, refuses this client (Describe on the cluster), or does not tell (before 3.3).
-    """
-    with kafka_errors("reading Kafka's clock"):
-        answer = ask(admin, admin.describe_metadata_quorum, timeout_s=timeout_s)
-        (topic,) = answer["topics"]
-        (quorum,) = topic["partitions"]
-        times = [
-            voter["last_caught_up_timestamp"]
-            for voter in quorum["current_voters"]
-            if voter["replica_id"] == quorum["leader_id"]
-        ]
-        if quorum["error"] or not times or times[0] <= 0:
-            raise kafka_python.UnsupportedVersionError(quorum["error"] or "the answer has no time")
-        return int(times[0])
-
-
 def read_sizes(admin: KafkaAdminClient, layout: ClusterLayout, *, timeout_s: float = 30.0) -> PartitionLoads:
     """Disk of each partition from the log directories: the leader's replica, or the largest where the leader's is missing.
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
-from shedders.kafka_rebalance.watch.calendar import parse_span
 from shedders.model import extension_settings
 from statechannel.settings.field import SettingsGroup, setting
 
@@ -22,24 +20,6 @@ def _listed(value: object) -> object:
     if not isinstance(value, str):
         return value
     return json.loads(value) if value.lstrip().startswith("[") else [value]
-
-
-def _spans(texts: list[str]) -> list[str]:
-    for text in texts:
-        parse_span(text)
-    return texts
-
-
-def _zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (KeyError, OSError, ValueError):  # also one that is a path, or a system without a time zone database
-        raise ValueError(f"{name!r} is not a known time zone; use a name such as UTC or Europe/Berlin") from None
-    return name
-
-
-Spans = Annotated[list[str], BeforeValidator(_listed), AfterValidator(_spans)]
-ZoneName = Annotated[str, AfterValidator(_zone)]
 
 
 class SampleSettings(SettingsGroup):
@@ -132,51 +112,6 @@ class PaceSettings(SettingsGroup):
     )
 
 
-class WatchSettings(SettingsGroup):
-    """Brakes of the autopilot (`partitions watch`)."""
-
-    mode: Literal["propose", "act"] = setting("propose", "Whether plans are only proposed, or executed as well.")
-    topic: str = setting("partition-watch", "Topic of the autopilot's state.", min_length=1, max_length=249)
-    interval_s: float = setting(900.0, "Time between two looks at the cluster.", ge=1, le=DAY_S)
-    goals: Annotated[list[str], BeforeValidator(_listed)] = Field(
-        default_factory=list, description="Goals of its plans, in order, e.g. disk=10%; empty: those of a rebalance."
-    )
-    persist_s: float = setting(
-        3_600.0, "How long looks must have seen an imbalance before the autopilot acts.", ge=0, le=30 * DAY_S
-    )
-    gain_min_share: float = setting(
-        0.1, "Least share that a plan must remove of the excess of one of its goals.", ge=0, le=1
-    )
-    budget_bytes: int = setting(
-        500_000_000_000, "Most bytes that its plans copy within any `budget_window_s`.", ge=0, le=2**60
-    )
-    budget_window_s: float = setting(DAY_S, "Sliding window of the budget.", ge=60, le=30 * DAY_S)
-    moves_max: int = setting(500, "Most replicas that one of its plans moves.", ge=1, le=5_000)
-    hours: Spans = Field(
-        default_factory=list,
-        description="When it may act: `22:00-06:00`, `Mon-Fri 22:00-06:00`, `2026-12-24..2026-12-26`; empty: always.",
-    )
-    quiet: Spans = Field(default_factory=list, description="When it must not act, in the same forms; beats `hours`.")
-    time_zone: ZoneName = setting("UTC", "Time zone of `hours` and `quiet`.")
-    cooldown_s: float = setting(DAY_S, "How long a partition that was moved is left where it is.", ge=0, le=14 * DAY_S)
-    brokers_missing_max: int = setting(0, "Most brokers that may be missing while it acts.", ge=0, le=1_000)
-    forget_s: float = setting(
-        DAY_S, "How long a broker that is gone and has no replica counts as missing.", ge=0, le=30 * DAY_S
-    )
-    calm_s: float = setting(
-        1_800.0, "How long the cluster must be well after an outage or under-replication.", ge=0, le=30 * DAY_S
-    )
-    retry_s: float = setting(1_800.0, "Time before a plan that stopped is resumed.", ge=1, le=30 * DAY_S)
-    attempts_max: int = setting(3, "Most attempts for a plan that stops, before it is cancelled.", ge=1, le=100)
-    after_cancel_s: float = setting(
-        DAY_S, "Time without action after an operator cancelled a plan, or one was given up.", ge=0, le=30 * DAY_S
-    )
-    alert_after_s: float = setting(
-        3_600.0, "How long a reason to hold may last before it is an alert.", ge=0, le=30 * DAY_S
-    )
-    away_s: float = setting(60.0, "Time of silence after which another watcher takes over.", ge=2, le=3_600)
-
-
 class PartitionsSettings(SettingsGroup):
     """Settings of `statechannel partitions`."""
 
@@ -192,7 +127,6 @@ class PartitionsSettings(SettingsGroup):
     sample: SampleSettings = Field(default_factory=SampleSettings, description="Samples of the partitions' load.")
     plan: PlanSettings = Field(default_factory=PlanSettings, description="Bounds of plans.")
     pace: PaceSettings = Field(default_factory=PaceSettings, description="Speed of an execution.")
-    watch: WatchSettings = Field(default_factory=WatchSettings, description="Brakes of the autopilot.")
 
 
 def configured(values: Mapping[str, Any]) -> PartitionsSettings:

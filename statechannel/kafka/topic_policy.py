@@ -256,7 +256,6 @@ POLICIES: Final = "policies"
 DECISIONS: Final = "decisions"
 PARTITION_SAMPLES: Final = "partition-samples"
 PARTITION_PLANS: Final = "partition-plans"
-PARTITION_WATCH: Final = "partition-watch"
 
 DECISIONS_RETENTION_MS: Final = 7 * DAY_MS
 DECISIONS_SEGMENT_MS: Final = DAY_MS
@@ -422,28 +421,6 @@ def plans_topic(name: str) -> SideTopic:
         _reader_group(name),
         refusal="the topic of partition plans has invalid settings",
         remedy="Run the commands above, or use another topic: extensions.partitions.state_topic.",
-    )
-
-
-def watch_topic(name: str) -> SideTopic:
-    """State of the autopilot of Kafka's partitions: keys `state` and `claim`; watchers write.
-
-    Compacted after an hour at the earliest: until then the holder has replaced what a rejected record would displace.
-    """
-    requirements = (
-        _COMPACT,
-        _LOG_TIME,
-        _CLEAN_ELECTION,
-        Requirement("min.compaction.lag.ms", SettingRule.AT_LEAST, str(HOUR_MS)),
-        Requirement("max.message.bytes", SettingRule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
-        Requirement("segment.ms", SettingRule.AT_MOST, str(DAY_MS), hard=False),
-    )
-    return SideTopic(
-        name,
-        TopicPolicy(PARTITION_WATCH, requirements),
-        _reader_group(name),
-        refusal="the topic of the autopilot has invalid settings",
-        remedy="Run the commands above, or use another topic: extensions.partitions.watch.topic.",
     )
 
 

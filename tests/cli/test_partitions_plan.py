@@ -66,6 +66,19 @@ def test_a_hard_goal_that_cannot_be_met_is_named_and_the_plan_is_written(run: Ru
     assert json.loads(document.stdout)["hard_goals_unmet"] == ["disk-capacity"]
 
 
+def test_a_plan_that_is_not_worth_it_ends_with_a_code_of_its_own(run: Run) -> None:
+    plan = planned(run, "--add-brokers", "4", "--min-gain", "1%")
+    assert 0 < plan.gain_share <= 1
+    assert planned(run, "--add-brokers", "4", "--min-gain", f"{100 * plan.gain_share + 0.001:.3f}%", code=5) == plan
+    layout, loads = read_layout_file(EXAMPLE)
+    write_layout(Path("target.json"), layout_after(layout, plan), loads)
+    target = ("--layout", "target.json", "--add-brokers", "4", "--out", "again.json")
+    result = run("partitions", "plan", *target, "--min-gain", "0")
+    assert (result.exit_code, "not worth it: the plan removes 0.0% of a goal's excess" in result.stderr) == (5, True)
+    planned(run, "--capacity", "disk=100GB", "--min-gain", "100%", code=3)
+    assert run("partitions", "plan", *target, "--min-gain", "much").exit_code == 2
+
+
 @pytest.mark.parametrize("goals", [(), ("--goals", "rack-awareness,disk=20%")])
 def test_brokers_that_go_are_emptied_and_nothing_else_moves(run: Run, goals: tuple[str, ...]) -> None:
     for option in ("--remove-brokers", "--offline-brokers"):

@@ -12,14 +12,13 @@ import pytest
 from click.testing import Result
 
 from shedders.kafka_rebalance.cli import executions
-from shedders.kafka_rebalance.cli.watch import status_fields
 from shedders.kafka_rebalance.execution import overview
 from shedders.kafka_rebalance.execution.journal import Journal, write_durable
 from shedders.kafka_rebalance.execution.session import ExecutionPlace, known
 from shedders.kafka_rebalance.execution.state_records import StateBook, record
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes
-from shedders.kafka_rebalance.settings import PartitionsSettings, WatchSettings
+from shedders.kafka_rebalance.settings import PartitionsSettings
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
@@ -48,14 +47,10 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)
     monkeypatch.setattr(executions.time, "time_ns", lambda: NOW_MS * 1_000_000)
-    monkeypatch.setattr(executions, "autopilot_of", lambda *_: (AUTOPILOT, ""))
     return twin
 
 
 PLAN = make_plan([move(("t", number), (1, 2), (3, 2), 10 * MB) for number in range(3)])
-
-
-AUTOPILOT = status_fields(None, WatchSettings(), NOW_MS) | {"watcher": "first", "seen_at_ms": NOW_MS}
 
 
 def begun(*events: dict[str, Any], plan: ReassignmentPlan = PLAN, root: Path = Path("state")) -> None:
@@ -153,17 +148,12 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
     assert "rate 100.0 kB/s" in text
     assert "left unknown; 1 move in flight, there in 50.00 s" in text
     assert f"statechannel partitions resume {PLAN.id}" in text
-    assert "autopilot none acts, first was last seen 2026-09-21" in text
     document = json.loads(run("partitions", "status", *where, "--output", "json").stdout)
     assert (document["unsent"], document["progress"]["left_s"]) == (1, None)
-    assert (document["autopilot"], document["autopilot_trouble"]) == (AUTOPILOT, None)
     assert replace(PLAN, id=document["plan_id"]) == PLAN
 
 
-@pytest.mark.parametrize("watched", [False, True])
-def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, watched: bool) -> None:
-    autopilot = AUTOPILOT if watched else None
-    monkeypatch.setattr(executions, "autopilot_of", lambda *_: (autopilot, ""))
+def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executions, "read_book", lambda _: (StateBook(15_000), None))
     where = ("-b", "127.0.0.1:9", "--state", "state")
     result = run("partitions", "status", *where)
@@ -171,12 +161,11 @@ def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pyte
     text = " ".join(result.stdout.split())
     assert "state idle: nothing is being executed" in text
     assert "statechannel partitions apply PLAN --execute" in text
-    assert ("autopilot none acts, first was last seen" in text) == watched
     result = run("partitions", "status", *where, "--output", "json")
     document = json.loads(result.stdout)
     assert result.exit_code == 0
     assert (document["plan_id"], document["state"], document["running"]) == (None, "idle", False)
-    assert (document["progress"], document["autopilot"], document["topic_trouble"]) == (None, autopilot, None)
+    assert (document["progress"], document["topic_trouble"]) == (None, None)
     assert "apply PLAN --execute" in document["next_step"]
     begun()
     assert run("partitions", "status", *where, "f" * 16).exit_code == ExitCode.NOT_FOUND

@@ -404,7 +404,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenarios-held-out": scenario_blocks.held_out,
     "partitions-check": partition_blocks.check,
     "partitions-generate": partition_blocks.generate,
-    "partitions-holds": partition_blocks.holds,
-    "partitions-planted": partition_blocks.planted,
     "partitions-uneven": partition_blocks.uneven,
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shedders.kafka_rebalance.watch.holds import HOLDS
-from tests.partitions_watch import PLANTED
 from tests.support.partition_figures import kept
 
 SHOWN = ("replicas", "leaders", "disk", "bytes-in")
@@ -47,20 +45,6 @@ def uneven() -> str:
         f"{figures['all bytes / all least bytes']:.3f} times."
     )
     return f"{shares}\n\n{_table(['', 'median', '95 % below', 'worst'], rows)}"
-
-
-def holds() -> str:
-    """Reasons for which the autopilot holds back."""
-    rows = (
-        [str(number), f"`{rule.code}`", str(rule.stage), rule.about, rule.hint, "yes" if rule.alerts else ""]
-        for number, rule in enumerate(HOLDS, 1)
-    )
-    return _table(["", "code", "stage", "when", "next step", "alert"], rows)
-
-
-def planted() -> str:
-    """Faults that the simulated days of the autopilot notice."""
-    return _table(["planted fault", "what is wrong"], ([f"`{name}`", what] for name, (what, _) in PLANTED.items()))
 
 
 def check() -> str:

@@ -10,6 +10,9 @@ import asyncio
 import hashlib
 import json
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -71,11 +74,12 @@ class Lab:
     def state(self) -> Path:
         return self.folder / "state"
 
+    def where(self) -> list[str]:
+        flags = (("--set", f"extensions.partitions.pace.{name}={value}") for name, value in PACE.items())
+        return ["-b", self.nodes.address, *(part for flag in flags for part in flag)]
+
     def options(self) -> list[str]:
-        flags = [
-            part for name, value in PACE.items() for part in ("--set", f"extensions.partitions.pace.{name}={value}")
-        ]
-        return ["-b", self.nodes.address, "--state", str(self.state), "--output", "json", *flags]
+        return [*self.where(), "--state", str(self.state), "--output", "json"]
 
     def run(self, *args: str, code: int = 0) -> Any:
         """A command in this process."""
@@ -370,79 +374,66 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
     assert lab.read() == lab.hashes
 
 
-BRAKES = {
-    "persist_s": 0,
-    "calm_s": 0,
-    "interval_s": 2,
-    "away_s": 5,
-    "goals": "replicas",
-    "gain_min_share": 0,
-    "cooldown_s": 0,
-}
+SCRIPT = ROOT / "design/examples/rebalance-partitions.sh"
 
 
-def test_the_autopilot_acts_and_after_its_death_another_one_finishes(lab: Lab, tmp_path: Path) -> None:
-    """Proposed, executed, interrupted, killed with -9, finished by a watcher that has only the topics; another is cancelled."""
-    for target in ((3, 1), (1, 2)):
-        path, _ = lab.plan(lambda n, now, target=target: target if n % 2 else target[::-1])
-        lab.run("apply", str(path), "--execute", "--throttle", "none")
-    produce(lab, FETCHES_RECORDS * PARTITIONS)
-    before = lab.layout()
-    flags = [f"extensions.partitions.watch.{name}={value}" for name, value in BRAKES.items()]
-    watch = ["watch", *(part for flag in flags for part in ("--set", flag))]
-
-    def events(*args: str) -> list[dict[str, Any]]:
-        result = CliRunner().invoke(app, ["partitions", *watch, *args, *lab.options()])
-        assert result.exit_code == 0, f"{result.stdout}\n{result.stderr}"
-        return [json.loads(line) for line in result.stdout.splitlines()]
-
-    assert lab.run(*watch, "--status")["watcher"] is None
-    rested = lab.run(*watch, "--act", "--dry-run", "--set", "extensions.partitions.watch.cooldown_s=86400")["events"]
-    assert [event["code"] for event in rested] == ["resting"], "an operator has just moved these"
-    shown = lab.run(*watch, "--act", "--dry-run")["events"]
-    assert [event["event"] for event in shown] == ["proposed", "started"]
-    assert lab.run(*watch, "--status")["watcher"] is None, "a dry run writes nothing"
-    told = events("--once")
-    assert [event["event"] for event in told] == ["acting", "proposed", "held"]
-    assert told[-1]["code"] == "propose-only"
-    plan = read_plan(Path(told[1]["path"]))
-    assert plan.id == told[1]["plan"]
-    assert lab.layout().topics[TOPIC] == before.topics[TOPIC], "a proposal moves nothing"
-
-    act = [*watch, "--act", "--throttle", "100000", "--budget", "1GB"]
-    tool = lab.begin(*act)
-    lab.until(lambda: "batch" in lab.events(plan))
-    standby = events("--once", "--act")
-    assert [event["event"] for event in standby] == ["standby"]
-    tool.kill()
-    tool.communicate()
-    status = lab.run(*watch, "--status")
-    assert (status["alive"], status["execution"]["plan_id"]) == (False, plan.id)
-    assert status["budget_left_bytes"] == status["budget_bytes"] - plan.copied_bytes
-    here, lab.folder = lab.folder, tmp_path
-    told = events("--once", "--act", "--throttle", "none")
-    lab.folder = here
-    assert [event["event"] for event in told] == ["acting", "continued", "finished"]
-    assert (told[-1]["plan"], told[-1]["code"]) == (plan.id, "done")
-    lab.reached(plan)
-    assert lab.run(*watch, "--status")["execution"] is None
-    (held,) = [event for event in events("--once", "--act") if event["event"] == "held"]
-    assert held["code"] == "balanced"
-
-    # Interrupted, it ends in order, and its plan stays open; an operator who cancels that is heeded.
+def test_the_script_for_a_timer_moves_within_its_window_and_the_next_run_goes_on(lab: Lab, tmp_path: Path) -> None:
+    """All replicas are on two brokers. One run reaches the end of its window, one is killed with -9, one finishes."""
     path, _ = lab.plan(lambda n, now: (1, 2) if n % 2 else (2, 1))
     lab.run("apply", str(path), "--execute", "--throttle", "none")
-    tool = lab.begin(*act)
-    lab.until(lambda: lab.run(*watch, "--status")["execution"])
-    again = lab.run(*watch, "--status")["execution"]["plan_id"]
-    lab.until(lambda: any(event["event"] == "batch" for event in read_journal(lab.state / again)))
-    tool.terminate()
-    _, err = tool.communicate(timeout=WAIT_S)
-    assert tool.returncode == 130, err
-    assert lab.throttles(read_plan(lab.state / again / "plan.json")) == {}
-    assert lab.run(*watch, "--status")["execution"]["plan_id"] == again, "it stays open"
-    assert lab.run("cancel", again)["ended"] == "cancelled"
-    told = events("--once", "--act")
-    assert [(event["event"], event["code"]) for event in told] == [("acting", None), ("finished", "cancelled")]
-    assert lab.run(*watch, "--status")["blocked"] == "cancelled"
-    assert lab.read() == lab.hashes
+    produce(lab, FETCHES_RECORDS * PARTITIONS)
+    for name, text in (
+        ("statechannel", f'exec {shlex.join([*COMMAND])} "$@" {shlex.join(lab.where())}'),
+        ("date", "cat now"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    command = [str(SCRIPT), "22:00", "05:00", "--topics", TOPIC, "--goals", "replicas"]
+    here = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STATE": str(lab.state), "MIN_GAIN": "1%"}
+
+    def begin(now: str, throttle: str) -> subprocess.Popen[str]:
+        (tmp_path / "now").write_text(now)
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=here | {"THROTTLE": throttle, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+
+    def moving() -> bool:
+        return any(partition.in_motion for partition in lab.layout().topics[TOPIC].partitions)
+
+    run = begin("04:59:40", "100000")
+    lab.until(moving)
+    plan = read_plan(lab.state / "running.json")
+    out, err = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0, err
+    assert "ended by SIGTERM" in err
+    assert f"plan {plan.id} is cancelled" in out
+    layout = lab.layout()
+    replicas = {move: layout.topics[TOPIC].partitions[move.partition].replicas for move in plan.moves}
+    assert all(now in {move.before, move.after} for move, now in replicas.items())
+    assert any(now == move.before for move, now in replicas.items()), "20 s are not enough for all of it"
+    assert not moving()
+    assert lab.throttles(plan) == {}
+    assert not (lab.state / "running.json").exists()
+
+    run = begin("22:30:00", "100000")
+    lab.until(moving)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    killed = read_plan(lab.state / "running.json")
+    assert lab.throttles(killed) != {}
+    run = begin("22:31:00", "none")
+    out, err = run.communicate(timeout=WAIT_S)
+    assert run.returncode == 0, err
+    assert f"plan {killed.id} is cancelled" in out
+    (plan_id,) = re.findall(r"^plan ([0-9a-f]{16}) is done", out, re.MULTILINE)
+    lab.reached(read_plan(lab.state / plan_id / "plan.json"))
+    assert lab.throttles(killed) == {}
+    run = begin("22:32:00", "none")
+    _, err = run.communicate(timeout=WAIT_S)
+    assert (run.returncode, "not worth it" in err) == (0, True), err

@@ -6,8 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from loaddata.samples.admin import open_admin
-from loaddata.samples.kafka_cluster import read_layout, read_sizes, read_time_ms
-from shedders.kafka_rebalance.execution.checks import now_ms
+from loaddata.samples.kafka_cluster import read_layout, read_sizes
 from statechannel.embedded.process import find_free
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
@@ -50,14 +49,6 @@ def test_layout_and_sizes(kafka: Kafka, topic_prefix: str) -> None:
     assert loads[0] == loads[2] == 0
     assert 10_000 <= (loads[1] or 0) < 12_000
     assert sizes.of[wide, 1].bytes_in_per_s is None
-
-
-def test_the_clock_of_kafka(kafka: Kafka) -> None:
-    """It runs on this machine."""
-    with open_admin(ClientSettings(kafka.bootstrap_servers), timeout_s=WAIT_S) as admin:
-        before_ms = now_ms()
-        read_ms = read_time_ms(admin, timeout_s=WAIT_S)
-        assert before_ms - 1 <= read_ms <= now_ms() + 1
 
 
 def test_nobody_there_ends_in_time_and_without_a_thread() -> None:

@@ -177,4 +177,4 @@ def test_a_plan_that_is_executed_again_after_a_rollback_begins_again() -> None:
     again = watched.progress()
     assert again.elapsed_s < 1_000
     assert again.elapsed_s == pytest.approx(first.elapsed_s, rel=0.2)
-    assert watched.ledger.recorded().moved.keys() == {each.key for each in plan.moves}
+    assert watched.ledger.recorded().moved == {each.key for each in plan.moves}

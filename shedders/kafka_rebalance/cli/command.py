@@ -1,4 +1,4 @@
-"""`statechannel partitions`: goals, sample, layout, plan, show, apply, status, pause, resume, cancel, rollback, watch."""
+"""`statechannel partitions`: goals, sample, layout, plan, show, apply, status, pause, resume, cancel, rollback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from shedders.kafka_rebalance.cli.arguments import need_extra
 from shedders.kafka_rebalance.cli.executions import apply, cancel, pause, resume, rollback, status
 from shedders.kafka_rebalance.cli.plan import layout, plan, show
 from shedders.kafka_rebalance.cli.sample import sample
-from shedders.kafka_rebalance.cli.watch import watch
 from statechannel.cli.kit.options import OutputAs
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 
@@ -96,7 +95,6 @@ app.command()(pause)
 app.command()(resume)
 app.command()(cancel)
 app.command()(rollback)
-app.command()(watch)
 app.command("plan")(plan)
 app.command("show")(show)
 app.command("layout")(layout)

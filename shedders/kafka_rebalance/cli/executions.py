@@ -32,12 +32,10 @@ from shedders.kafka_rebalance.cli.execution import (
     tell_end,
     who,
 )
-from shedders.kafka_rebalance.cli.watch import autopilot_line, autopilot_of
 from shedders.kafka_rebalance.errors import PlanUnknownError
 from shedders.model.amounts import count, rate, size
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
     Output,
@@ -205,7 +203,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
     if wanted is None:
         if trouble is not None:  # the topic may have a plan
             raise trouble
-        _show_idle(place, output)
+        _show_idle(output)
         return
     try:
         plan = known(place, wanted, book)
@@ -214,12 +212,10 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
             raise trouble from None
         raise
     result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
-    autopilot, autopilot_trouble = autopilot_of(place)
     if output is Output.JSON:
-        troubles = {"topic_trouble": trouble and str(trouble), "autopilot_trouble": autopilot_trouble or None}
-        print_json(_document(result) | {"autopilot": autopilot} | troubles)
+        print_json(_document(result) | {"topic_trouble": trouble and str(trouble)})
         return
-    _print_rows([("plan", result.plan_id), *_rows(result)], autopilot, autopilot_trouble)
+    print_facts([("plan", result.plan_id), *_rows(result)])
     if trouble is not None:
         say(f"note: the state topic could not be read: {trouble}")
     if result.throttles_left and not result.running:
@@ -227,26 +223,16 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
-def _show_idle(place: ExecutionPlace, output: Output) -> None:
+def _show_idle(output: Output) -> None:
     """The status where no plan was ever executed."""
     from shedders.kafka_rebalance.execution.overview import ExecutionStatus
 
-    autopilot, autopilot_trouble = autopilot_of(place)
     if output is Output.JSON:
         nothing = dict.fromkeys(field.name for field in fields(ExecutionStatus))
-        known = {"state": "idle", "running": False, "next_step": _BEGIN}
-        troubles = {"topic_trouble": None, "autopilot_trouble": autopilot_trouble or None}
-        print_json(nothing | known | {"autopilot": autopilot} | troubles)
+        print_json(nothing | {"state": "idle", "running": False, "next_step": _BEGIN, "topic_trouble": None})
         return
     state = "idle: nothing is being executed, and no plan has been executed here"
-    _print_rows([("state", state), ("next", _BEGIN)], autopilot, autopilot_trouble)
-
-
-def _print_rows(rows: list[tuple[str, Any]], autopilot: dict[str, Any] | None, trouble: str) -> None:
-    own = [] if autopilot is None else [("autopilot", autopilot_line(autopilot))]
-    print_facts([*rows, *own])
-    if trouble:
-        say(cell(f"note: the status of the autopilot could not be read: {trouble}"))
+    print_facts([("state", state), ("next", _BEGIN)])
 
 
 def _document(result: ExecutionStatus) -> dict[str, Any]:

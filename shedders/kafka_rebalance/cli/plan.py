@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shedders.cli.results import say_written
-from shedders.kafka_rebalance.cli.arguments import Exclude, PlanOptions, need_extra, partitions_settings, request_of
+from shedders.kafka_rebalance.cli.arguments import (
+    Exclude,
+    PlanOptions,
+    need_extra,
+    parse_percent,
+    partitions_settings,
+    request_of,
+)
 from shedders.kafka_rebalance.cli.outcome import (
     OutputFiles,
     ReassignmentOut,
@@ -150,6 +157,14 @@ def plan(
             help="How far goals may bring brokers beyond the ranges of later goals, in percent of the mean; 0: not at all.",
         ),
     ] = None,
+    min_gain: Annotated[
+        str | None,
+        typer.Option(
+            "--min-gain",
+            metavar="PERCENT",
+            help="Exit with 5 unless the plan removes this share of the excess of one of its goals, e.g. 10%; for timers.",
+        ),
+    ] = None,
     layout: LayoutFile = None,
     loads: LoadsFile = None,
     out: Annotated[
@@ -171,6 +186,7 @@ def plan(
             hint="Omit --window.",
             code=ExitCode.USAGE,
         )
+    least = None if min_gain is None else parse_percent(min_gain, "--min-gain")
     settings = partitions_settings(connect.settings())
     request = request_of(
         PlanOptions(
@@ -208,6 +224,9 @@ def plan(
     if result.infeasible:
         say_infeasible(result)
         raise typer.Exit(ExitCode.REJECTED)
+    if least is not None and (result.empty or result.gain_share < least):
+        say(f"not worth it: the plan removes {result.gain_share:.1%} of a goal's excess; --min-gain is {least:.1%}")
+        raise typer.Exit(ExitCode.NOT_FOUND)
 
 
 def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:

@@ -279,8 +279,8 @@ class ExecutionHistory:
         began_at_ms: Time of the first start. A plan that was done and is executed again, after a rollback, begins again.
         done_at_ms: Time at which it was done; a later executor that finds nothing to move does not change it.
         batches: Number of requested batches.
-        moved: Finished partitions, with the time.
-        dirs_moved: Replicas that are in their planned directories, with the time.
+        moved: Finished partitions.
+        dirs_moved: Replicas that are in their planned directories.
         refused: Partitions that Kafka refused, with the reason.
         throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
         rates: All rates that were set.
@@ -301,8 +301,8 @@ class ExecutionHistory:
     began_at_ms: int = 0
     done_at_ms: int = 0
     batches: int = 0
-    moved: dict[Key, int] = field(default_factory=dict)
-    dirs_moved: dict[ReplicaKey, int] = field(default_factory=dict)
+    moved: set[Key] = field(default_factory=set)
+    dirs_moved: set[ReplicaKey] = field(default_factory=set)
     refused: dict[Key, str] = field(default_factory=dict)
     throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
     rates: set[str] = field(default_factory=set)
@@ -343,11 +343,9 @@ class ExecutionHistory:
                     self.moved.clear()
                     self.dirs_moved.clear()
             case ExecutionEvent.MOVED:
-                self.moved.update({(str(topic), int(partition)): at_ms for topic, partition in event["partitions"]})
+                self.moved.update((str(topic), int(partition)) for topic, partition in event["partitions"])
                 dirs = event.get("dirs", ())
-                self.dirs_moved.update(
-                    {(str(topic), int(number), int(broker)): at_ms for topic, number, broker in dirs}
-                )
+                self.dirs_moved.update((str(topic), int(number), int(broker)) for topic, number, broker in dirs)
             case ExecutionEvent.REFUSED:
                 self.refused[str(event["topic"]), int(event["partition"])] = str(event["reason"])
             case ExecutionEvent.THROTTLE:

@@ -236,6 +236,15 @@ class ReassignmentPlan:
         return not self.moves and not self.dir_moves
 
     @property
+    def gain_share(self) -> float:
+        """Largest share that it removes of the excess of one of its goals."""
+        spreads = ((goal.before, goal.after) for goal in self.goals)
+        return max(
+            (1 - after.excess / before.excess for before, after in spreads if before and after and before.excess),
+            default=0.0,
+        )
+
+    @property
     def infeasible(self) -> tuple[GoalOutcome, ...]:
         """Hard goals that are not met, so that `apply` refuses the plan.
 

@@ -40,7 +40,7 @@ from shedders.kafka_rebalance.planning.search import Search, SearchStep, TimeSpe
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure, VirtualCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from loaddata.samples.partitions import ClusterLayout, KafkaTopic, PartitionLoads
     from shedders.kafka_rebalance.planning.limits import LimitingGoal
@@ -88,7 +88,6 @@ def plan_partitions(
     loads: PartitionLoads,
     request: PlanRequest,
     *,
-    resting: Collection[tuple[str, int]] = (),
     now_s: Callable[[], float] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     steps: list[SearchStep] | None = None,
@@ -99,7 +98,6 @@ def plan_partitions(
         layout: Present layout of the cluster.
         loads: Loads of its partitions; may be empty, as placement goals need none.
         request: Request.
-        resting: Partitions that stay as they are, because they were moved recently.
         now_s: Monotonic clock, for the time budget and the time of each goal; None: no budget.
         progress: Called with the goal's name, the number of checked cells, and of all cells.
         steps: Each step of the search is appended to it, for checks.
@@ -115,7 +113,7 @@ def plan_partitions(
     cluster = VirtualCluster(
         layout, loads, completeness_min=request.completeness_min, room=request.replication_factor or 1
     )
-    stay, remarks = frozen(cluster, request, resting)
+    stay, remarks = frozen(cluster, request)
     remarks += [
         f"broker {broker.id} gets no replicas and leads no more: all of its log directories are cordoned"
         for broker in layout.brokers

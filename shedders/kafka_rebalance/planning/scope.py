@@ -19,7 +19,7 @@ from shedders.model.amounts import count
 from shedders.model.patterns import Patterns, compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -215,13 +215,8 @@ def leaving(request: PlanRequest) -> set[int]:
     return {*request.offline_brokers, *removed}
 
 
-def frozen(
-    cluster: VirtualCluster, request: PlanRequest, resting: Collection[tuple[str, int]] = ()
-) -> tuple[NDArray[np.bool_], list[str]]:
+def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bool_], list[str]]:
     """Partitions that must stay, and remarks on their numbers and reasons.
-
-    Args:
-        resting: Partitions that were moved recently.
 
     Raises:
         RequestRefusedError: A pattern is invalid, or no topic is left.
@@ -248,7 +243,6 @@ def frozen(
         ("a reassignment is in progress", cluster.in_motion),
         ("they have no leader", cluster.leader < 0),
         ("they have offline replicas (fix those first)", offline),
-        ("they were moved recently", cluster.rows_of(resting)),
     ):
         rows = hit & ~stay
         if rows.any():

@@ -8,7 +8,7 @@ and bytes fetched by followers count as bytes out of the leader.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -290,17 +290,6 @@ class VirtualCluster:
             self._held[broker] = rows[(self.replicas[rows] == broker).any(axis=1)]
             self._moved.discard(broker)
         return self._held[broker]
-
-    def rows_of(self, keys: Collection[tuple[str, int]]) -> NDArray[np.bool_]:
-        """Which partitions are among these; those that do not exist are ignored."""
-        rows: NDArray[np.bool_] = np.zeros(len(self.topic_of), dtype=bool)
-        if keys:
-            index = {name: number for number, name in enumerate(self.topics)}
-            for name, number in keys:
-                topic = index.get(name)
-                if topic is not None and 0 <= number < self.first_of[topic + 1] - self.first_of[topic]:
-                    rows[self.first_of[topic] + number] = True
-        return rows
 
     def name_of(self, partition: int) -> str:
         return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"

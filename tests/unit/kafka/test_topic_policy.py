@@ -20,7 +20,6 @@ from statechannel.kafka.topic_policy import (
     plans_topic,
     policies_topic,
     samples_topic,
-    watch_topic,
 )
 from statechannel.kafka.topics import TopicInfo, alter_command, inspect
 
@@ -153,7 +152,6 @@ SIDE_TOPICS: dict[str, Callable[[], SideTopic]] = {
     "decisions": lambda: decisions_topic("c"),
     "partition-samples": lambda: samples_topic("samples", 8 * HOUR_MS),
     "partition-plans": lambda: plans_topic("plans"),
-    "partition-watch": lambda: watch_topic("watch"),
 }
 
 
@@ -171,8 +169,6 @@ SIDE_TOPICS: dict[str, Callable[[], SideTopic]] = {
         ("partition-samples", "segment.ms", "604800000", False),
         ("partition-plans", "cleanup.policy", "compact", True),
         ("partition-plans", "retention.ms", "2591999999", False),
-        ("partition-watch", "min.compaction.lag.ms", "1", True),
-        ("partition-watch", "segment.ms", "604800000", False),
     ],
 )
 def test_of_a_side_topic_what_loses_records_is_hard_and_what_costs_room_is_not(

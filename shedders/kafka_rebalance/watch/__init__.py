@@ -1,1 +1,0 @@
-"""Autopilot: evaluates a cluster at intervals, proposes plans, and executes them within a budget."""
