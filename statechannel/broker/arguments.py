@@ -360,12 +360,11 @@ def hooks_of(value: object, wanted: type[Any]) -> None:
         what = "is not a hook" if len(strange) == 1 else "are not hooks"
         listed = f"{', '.join(names)}; other methods need another name.{f' Did you mean {like}?' if like else ''}"
         _wrong_hook(value, "`, `".join(strange), what, listed)
-    for name in (*names, _PROBE):
+    for name in names:
         _hook(value, name, getattr(wanted, name))
 
 
 _HOOK = "on_"
-_PROBE = "probe_owner"
 
 
 def _hook_meant(hooks: object, name: str, wanted: type[Any], names: list[str]) -> str | None:

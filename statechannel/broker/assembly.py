@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ulid import ULID
 
-from statechannel.broker.canary import PATH, CanaryRunner
 from statechannel.broker.changes import PastReader
 from statechannel.broker.driver import BEAT_S, DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
@@ -21,7 +20,7 @@ from statechannel.broker.host_options import HostOptions
 from statechannel.broker.host_platform import HostPlatform
 from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
 from statechannel.broker.observe.events import Level
-from statechannel.broker.observe.health import routes, served
+from statechannel.broker.observe.health import routes
 from statechannel.broker.observe.kafka_limits import KafkaLimits
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
@@ -120,7 +119,6 @@ class Opened(NamedTuple):
     host: Host
     log: MemberLog
     access: Access | None
-    canary: CanaryRunner | None = None
 
 
 def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
@@ -222,13 +220,9 @@ async def open_member(
     )
     if endpoint is not None:
         host.endpoint = endpoint
-        endpoint.queries = {PATH: partial(served, host)}
         endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
     await _start(host, log, kafka, availability, topics)
-    canary = CanaryRunner(host, hooks, settings.canary) if settings.canary.questions_per_second_max else None
-    if canary is not None:
-        canary.start()
-    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka, canary)
+    return Opened(host, KafkaMemberLog(kafka, settings, partitions=partitions), kafka)
 
 
 def make_host(

@@ -8,17 +8,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from functools import partial
 
 from statechannel.errors import StateChannelError
 
 _caller: ContextVar[object | None] = ContextVar("statechannel_hook", default=None)
-PROBES_MAX = 8
-"""Calls of `probe_owner` in threads at once; one that does not return occupies its thread."""
-
-
-class ProbesBusyError(Exception):
-    """All threads for `probe_owner` are occupied, so the question was not asked."""
 
 
 class HookReentryError(StateChannelError):
@@ -114,17 +107,6 @@ class BrokerHooks:
             generation: By which it does.
         """
 
-    async def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
-        """Ask a broker, as a client would at its `urls`, whether it serves a bundle: for the canary (settings `canary`).
-
-        Not called for bundles of this broker alone, and not in their order. Without it the canary asks the brokers' endpoints,
-        which know what their engines serve, but not what your data plane does.
-
-        Returns:
-            The generation by which it serves the bundle; None if it refuses. Raising means that it does not answer.
-        """
-        raise NotImplementedError
-
 
 class BlockingBrokerHooks:
     """The same hooks as plain functions, for `BlockingStateChannel`; they run in separate threads.
@@ -150,10 +132,6 @@ class BlockingBrokerHooks:
 
     def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
         """See `BrokerHooks.on_split_done`."""
-
-    def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
-        """See `BrokerHooks.probe_owner`. It runs in a thread apart from those of the other hooks, at most 8 at once."""
-        raise NotImplementedError
 
 
 class HookRunsOnError(Exception):
@@ -185,8 +163,6 @@ class ThreadedHooks(BrokerHooks):
         self._hooks = hooks
         self._on_call = on_call
         self._pool: ThreadPoolExecutor | None = None
-        self._probes: ThreadPoolExecutor | None = None
-        self._free = threading.Semaphore(PROBES_MAX)
         self.threads = threads
 
     @property
@@ -222,21 +198,6 @@ class ThreadedHooks(BrokerHooks):
         """See `BrokerHooks.on_split_done`. One that waits for a thread keeps waiting after its deadline."""
         await self._call(lambda: self._hooks.on_split_done(parent, children, generation), keep=True)
 
-    async def probe_owner(self, bundle: str, broker: str, urls: Mapping[str, str]) -> int | None:
-        """See `BrokerHooks.probe_owner`. A call never waits for a thread: others that hang do not make this broker look silent.
-
-        Raises:
-            ProbesBusyError: No thread is free.
-        """
-        if self._probes is None:
-            self._probes = ThreadPoolExecutor(PROBES_MAX, thread_name_prefix="statechannel-probe")
-        if not self._free.acquire(blocking=False):
-            raise ProbesBusyError
-        call = partial(self._hooks.probe_owner, bundle, broker, urls)
-        begun = self._probes.submit(copy_context().run, call)
-        begun.add_done_callback(lambda _: self._free.release())
-        return await asyncio.wrap_future(begun)
-
     async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:
         """Run it in a thread.
 
@@ -268,9 +229,8 @@ class ThreadedHooks(BrokerHooks):
 
     def close(self) -> None:
         """Release idle threads; hanging ones are abandoned."""
-        for pool in (self._pool, self._probes):
-            if pool is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _post(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:

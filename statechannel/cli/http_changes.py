@@ -1,4 +1,4 @@
-"""Events of the brokers in the stream `/v1/changes`: starts and ends of processes, leaders, modes, findings of canaries.
+"""Events of the brokers in the stream `/v1/changes`: starts and ends of processes, leaders, modes.
 
 They are derived from the heartbeats in the registry, by the fold that `status` and `doctor` use.
 """
@@ -13,17 +13,14 @@ from statechannel.engine.membership import decode_member
 from statechannel.http_api.change_sources import ChangeSource, Fold
 from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.tail import PartitionTail
-from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 EVENT: Final = "event"
-CANARY: Final = "canary"
 LEAD_IN_MAX: Final = 20_000
 """Heartbeats that are read before the first one wanted, to know who was there: ten minutes of a hundred brokers."""
-_BROKERS_MAX: Final = 2_000
 
 
 class BrokerEvents:
@@ -35,7 +32,6 @@ class BrokerEvents:
 
     def __init__(self, expiry_s: float) -> None:
         self._story = RegistryStory(expiry_s)
-        self._canaries: dict[str, tuple[Any, ...]] = {}
 
     def __call__(self, record: RecordRead) -> Mapping[str, Any] | None:
         """The document of a record; None: nothing happened by it."""
@@ -54,7 +50,6 @@ class BrokerEvents:
             for incident in self._story.incidents
         ]
         self._story.incidents.clear()
-        events += self._findings(record, info)
         if not events:
             return None
         return {
@@ -63,30 +58,6 @@ class BrokerEvents:
             "broker": info["broker"],
             "events": events,
         }
-
-    def _findings(self, record: RecordRead, info: Mapping[str, Any]) -> list[dict[str, Any]]:
-        canary, broker = info.get("canary"), str(info["broker"])
-        if not isinstance(canary, dict):
-            if self._canaries.pop(broker, None) is None:
-                return []
-            message = f"the canary of {broker} finds nothing any more"
-            return [{"kind": CANARY, "at_ms": record.timestamp_ms, "message": message, "broker": broker}]
-        finding: tuple[Any, ...] = tuple(canary.get(name) for name in ("bundle", "member", "reason", "since_ms"))
-        if self._canaries.get(broker) == finding:
-            return []
-        remember(self._canaries, broker, finding, _BROKERS_MAX)
-        bundle, member = canary.get("bundle"), canary.get("member")
-        return [
-            {
-                "kind": CANARY,
-                "at_ms": record.timestamp_ms,
-                "message": f"{broker} asked {member} for {bundle}: {canary.get('message')}",
-                "broker": broker,
-                "bundle": bundle,
-                "member": member,
-                "reason": canary.get("reason"),
-            }
-        ]
 
 
 def events(settings: Settings) -> ChangeSource:

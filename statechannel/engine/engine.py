@@ -40,7 +40,6 @@ from statechannel.engine.inputs import (
     ApiServed,
     Appended,
     AppendFailed,
-    CanaryJudged,
     CommandReceived,
     HeadLost,
     HookFailed,
@@ -168,7 +167,7 @@ class Engine:
                 pass
             case LeadershipChanged() | ApiServed():
                 self._changed(event)
-            case LoopBlocked() | HookFailed() | CanaryJudged() | KafkaLimited():
+            case LoopBlocked() | HookFailed() | KafkaLimited():
                 context.troubles.note(event, context.now.wall_ms)
             case PartitionOpened():
                 self._partition_opened(event)

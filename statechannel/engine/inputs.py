@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from statechannel.engine.canary_finding import CanaryFinding
 from statechannel.engine.commands import Command
 from statechannel.engine.effects import Hook
 from statechannel.engine.kafka_limits import AppendRefusal, RefusedRecords, ThrottledClient
@@ -166,13 +165,6 @@ class HookFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryJudged:
-    """What the canary of this process reports now; all of it, for operators."""
-
-    findings: tuple[CanaryFinding, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KafkaLimited:
     """What Kafka's limits do to the clients of this process now; None: nothing."""
 
@@ -213,7 +205,6 @@ Input = (
     | LeadershipChanged
     | LoopBlocked
     | HookFailed
-    | CanaryJudged
     | KafkaLimited
     | ApiServed
     | HookFinished

@@ -570,7 +570,6 @@ class Presence:
             "hooks_failed": {hook.value: failures.fields() for hook, failures in context.troubles.hooks.items()}
             or None,
             "unplaced": context.troubles.unplaced.fields(context.now.wall_ms),
-            "canary": context.troubles.canary_fields(),
             "throttled": None if throttled is None else throttled.fields(),
             "refused": None if refused is None else refused.fields(),
             **self._positions.fields(context.replicas),

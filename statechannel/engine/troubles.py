@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.engine.canary_finding import CanaryFinding
 from statechannel.engine.effects import Hook
-from statechannel.engine.inputs import CanaryJudged, HookFailed, KafkaLimited, LoopBlocked
+from statechannel.engine.inputs import HookFailed, KafkaLimited, LoopBlocked
 from statechannel.protocol.bounded import remember
 
 TEXT_MAX = 300
-CANARY_TEXT_MAX = 1_000
 UNPLACED_MAX = 1_000
 UNPLACED_KEPT_MS = 300_000
 """A bundle that no client asks for any more is not reported for longer."""
@@ -138,29 +136,18 @@ class Troubles:
     Attributes:
         blocked: None: never.
         hooks: The failures of each hook that failed.
-        canary: What the canary reports now, the newest last.
         kafka: What Kafka's limits do to the clients now.
     """
 
     blocked: BlockedLoop | None = None
     hooks: dict[Hook, HookFailures] = field(default_factory=dict)
     unplaced: UnplacedBundles = field(default_factory=UnplacedBundles)
-    canary: tuple[CanaryFinding, ...] = ()
     kafka: KafkaLimited = field(default_factory=lambda: KafkaLimited(None, None))
 
-    def canary_fields(self) -> dict[str, Any] | None:
-        """Number and the newest of the canary's findings; None without any."""
-        if not self.canary:
-            return None
-        fields = self.canary[-1].fields()
-        return fields | {"findings": len(self.canary), "message": fields["message"][:CANARY_TEXT_MAX]}
-
-    def note(self, event: LoopBlocked | HookFailed | CanaryJudged | KafkaLimited, at_ms: int) -> None:
-        """Count one more of its kind; the canary's findings and Kafka's limits replace those before."""
+    def note(self, event: LoopBlocked | HookFailed | KafkaLimited, at_ms: int) -> None:
+        """Count one more of its kind; Kafka's limits replace those before."""
         if isinstance(event, KafkaLimited):
             self.kafka = event
-        elif isinstance(event, CanaryJudged):
-            self.canary = event.findings
         elif isinstance(event, LoopBlocked):
             times = 1 if self.blocked is None else self.blocked.times + 1
             self.blocked = BlockedLoop(times, event.blocked_s, event.place, event.hook, at_ms)

@@ -76,7 +76,6 @@ class BrokerRow(TypedDict):
     blocked: dict[str, Any] | None
     hooks_failed: dict[str, dict[str, Any]]
     unplaced: dict[str, Any] | None
-    canary: dict[str, Any] | None
     throttled: dict[str, Any] | None
     refused: dict[str, Any] | None
     partitions: int | None
@@ -194,7 +193,6 @@ def _lost(lost: LostMember, state: str, bundles: int, silent_ms: int) -> BrokerR
         "blocked": None,
         "hooks_failed": {},
         "unplaced": None,
-        "canary": None,
         "throttled": None,
         "refused": None,
         "partitions": None,
@@ -226,7 +224,6 @@ def _alive(member: Member, bundles: int, applied: Mapping[int, int], silent_ms: 
         "blocked": _blocked(info, silent_ms),
         "hooks_failed": _hooks_failed(info, silent_ms),
         "unplaced": _unplaced(info, silent_ms),
-        "canary": _canary(info, silent_ms),
         "throttled": _throttled(info, silent_ms),
         "refused": _refused(info, silent_ms),
         "partitions": partitions_of(member),
@@ -272,13 +269,6 @@ def _unplaced(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:
         return None
     known = [cause for cause in UnplacedCause if cause == fields.get("cause")]  # brokers of older versions do not say
     return fields | {"cause": known[0] if known else UnplacedCause.POLICIES}
-
-
-def _canary(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:
-    """What its canary reports."""
-    fields = _aged(info, info.get("canary"), silent_ms)
-    kinds = {"findings": int, "bundle": str, "member": str, "reason": str, "message": str, "since_ms": int}
-    return fields if fields is not None and _has(fields, kinds) else None
 
 
 def _throttled(info: Mapping[str, Any], silent_ms: int) -> dict[str, Any] | None:

@@ -265,28 +265,6 @@ class LimitSettings(SettingsGroup):
     )
 
 
-class CanarySettings(SettingsGroup):
-    """The canary: this broker asks others, as a client would, whether they serve what the log says."""
-
-    questions_per_second_max: float = setting(
-        0.0,
-        "Questions a second at most; 0: none. Off: brokers that cannot reach each other's addresses, `observe.metrics_address` "
-        "or those that the hook `probe_owner` connects to, would report each other. 5 check within 10 s what has just moved.",
-        ge=0,
-        le=1_000,
-    )
-    confirm_s: float = setting(
-        2.0,
-        "Before a contradiction is looked at a second time, which must show it again after the asked broker has read more of the "
-        "log: a bundle may just be moving.",
-        gt=0,
-        le=600,
-    )
-    timeout_s: float = setting(
-        2.0, "Longest wait for one answer; an owner that gives none contradicts the log, too.", gt=0, le=60
-    )
-
-
 class RuntimeSettings(SettingsGroup):
     """The process around an engine."""
 

@@ -22,7 +22,6 @@ from statechannel.settings.groups_cluster import (
     ObserveSettings,
 )
 from statechannel.settings.groups_engine import (
-    CanarySettings,
     HookSettings,
     LeaderSettings,
     LimitSettings,
@@ -61,7 +60,6 @@ class Settings(BaseModel):
     limits: LimitSettings = Field(default_factory=LimitSettings)
     runtime: RuntimeSettings = Field(default_factory=RuntimeSettings)
     requests: RequestSettings = Field(default_factory=RequestSettings)
-    canary: CanarySettings = Field(default_factory=CanarySettings)
     embedded: EmbeddedSettings = Field(default_factory=EmbeddedSettings)
     observe: ObserveSettings = Field(default_factory=ObserveSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)

@@ -1,16 +1,12 @@
-"""An observer in a simulated cluster: it only reads, suffers as brokers do, and what it answers has to be true. And canaries."""
+"""An observer in a simulated cluster: it only reads, suffers as brokers do, and what it answers has to be true."""
 
 from __future__ import annotations
 
-import math
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.engine.canary import Canary, CanaryAnswer
-from statechannel.engine.canary_finding import CanaryReason
 from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.config import OBSERVER
-from statechannel.engine.context import Mode
 from statechannel.engine.lookups import NO_BROKER
 from statechannel.protocol.states import State
 from statechannel.sim.process import SimProcess
@@ -20,8 +16,6 @@ from statechannel.sim.truth import compare
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statechannel.engine.canary import CanaryQuestion
-    from statechannel.engine.canary_finding import CanaryFinding
     from statechannel.engine.commands import Outcome
     from statechannel.engine.effects import Append, Emit
     from statechannel.engine.inputs import Input
@@ -34,11 +28,6 @@ FAULT_MAX_S = 8.0
 TOPICS = 50
 WELL_S = 15.0
 ASK_EVERY_S = 1.0
-CANARY_EVERY_S = 0.4
-CANARY_CONFIRM_S = 2.0
-TRAVEL_MAX_S = 0.4
-OTHERS_SHARE = 0.3
-"""Of the questions: to a broker that may not own the bundle."""
 PAUSE_MAX_S = 1.5
 """A registry that is quieter than this may be out of reach: after that the silence of brokers does not count for a while."""
 SILENT_MAX_S = 10.5
@@ -191,84 +180,3 @@ class SimObserver:
         for replica, truth in zip(self.process.engine.replicas, self._cluster.truths, strict=True):
             if replica.caught_up:
                 compare(self.process.name, replica.view, truth)
-
-
-class SimCanaries:
-    """A canary of each broker; their randomness is their own, and no engine learns of them: the run is the same without."""
-
-    def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
-        self._rng = Random(f"{cluster.seed}/canaries")
-        self._canaries: dict[str, Canary] = {}
-        self._silenced_s: dict[str, float] = {}
-        self._answered_s: dict[str, float] = {}
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._cluster.events.after(CANARY_EVERY_S, self._turn)
-
-    def _turn(self) -> None:
-        self._cluster.events.after(CANARY_EVERY_S, self._turn)
-        for process in self._cluster.alive():
-            if process.engine.context.mode is not Mode.NORMAL or process.engine.context.lease_ran_out:
-                self._silenced_s[process.incarnation] = self._cluster.events.now_s
-            if process.running:
-                self._ask(process)
-
-    def _ask(self, process: SimProcess) -> None:
-        context = process.engine.context
-        canary = self._canaries.get(process.incarnation)
-        if canary is None:
-            canary = Canary(context, self._rng.randrange, confirm_s=CANARY_CONFIRM_S, by_hook=True)
-            self._canaries[process.incarnation] = canary
-        for finding in canary.review(process.now.wall_ms):
-            self._cluster.trace.count("findings of canaries")
-            self._check(process, finding)
-        names = [key.name for replica in context.replicas for key in replica.view.live()]
-        if names and self._rng.random() < OTHERS_SHARE:
-            canary.moved(process.mono_s, self._rng.choice(names), self._rng.choice(sorted(self._cluster.brokers)))
-        question = canary.next(process.mono_s)
-        if question is not None:
-            self._cluster.trace.count("questions of canaries")
-            self._cluster.events.after(self._travel_s(), lambda: self._arrive(process, canary, question))
-
-    def _travel_s(self) -> float:
-        return self._rng.uniform(0.001, TRAVEL_MAX_S)
-
-    def _process_of(self, question: CanaryQuestion) -> SimProcess | None:
-        """Who is asked; None if it has died, or stands still."""
-        alive = (process for process in self._cluster.alive() if process.incarnation == question.incarnation)
-        target = next(alive, None)
-        return None if target is None or target.halted else target
-
-    def _arrive(self, process: SimProcess, canary: Canary, question: CanaryQuestion) -> None:
-        target = self._process_of(question)
-        if target is None:
-            answer = CanaryAnswer(error="no answer")
-        else:
-            answer = CanaryAnswer(target.engine.lease.serves_at(question.bundle, target.mono_s))
-            self._answered_s[target.broker] = self._cluster.events.now_s
-        self._cluster.events.after(self._travel_s(), lambda: self._come_back(process, canary, question, answer))
-
-    def _come_back(self, process: SimProcess, canary: Canary, question: CanaryQuestion, answer: CanaryAnswer) -> None:
-        if not process.running:
-            return
-        canary.judge(process.mono_s, process.now.wall_ms, question, answer)
-
-    def _check(self, process: SimProcess, finding: CanaryFinding) -> None:
-        asked = [other for other in self._cluster.alive() if other.broker == finding.broker and not other.halted]
-        target, now_s = (asked[-1] if asked else None), self._cluster.events.now_s
-        report = f"{process.name}'s canary: {finding.message}"
-        if target is None:
-            # It may have answered, and ended since.
-            answered_s = now_s - self._answered_s.get(finding.broker, -math.inf)
-            if finding.reason is not CanaryReason.NO_ANSWER and answered_s >= WELL_S:
-                raise Violation("canary", f"{report}; it does not run any more")
-            return
-        # Where the registry is away for all, an owner that is well stops, too, and the log names it until it is back.
-        well_since_s = max(target.well_since_s, self._silenced_s.get(target.incarnation, 0.0))
-        if target.undisturbed and now_s - well_since_s >= WELL_S:
-            raise Violation("canary", f"{report}; but {target.name} has been well for {WELL_S:g} s")
-        serves = target.engine.lease.serves_at(finding.bundle, target.mono_s)
-        if finding.reason is CanaryReason.NOT_SERVING and serves == finding.generation:
-            raise Violation("canary", f"{report}; but it does")

@@ -17,7 +17,7 @@ LATER_SHARE = 0.3
 SHARES = {
     "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
     "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
-    "split_hooks": 0.5, "observer": 0.4, "canary": 0.4, "transactions": 0.25, "lost_heads": 0.15,
+    "split_hooks": 0.5, "observer": 0.4, "transactions": 0.25, "lost_heads": 0.15,
     "joint_shutdowns": 0.3, "added_partitions": 0.25, "bent_views": 0.2,
 }  # fmt: skip
 PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25, "transactions": 0.3}
@@ -66,7 +66,6 @@ class EngineOptions:
         added_partitions: Kafka's topic of the channel gets partitions while the channel is in use.
         bent_views: Once all are well, one member's view is bent: it holds a key as it was never accepted.
         transactions: A producer that this project did not write ends transactions on the channel's topic.
-        canary: Each broker asks the others whether they serve what the log says.
         observer: A process that only reads is asked for owners, and suffers as brokers do.
         lost_heads: Once all are well, records are deleted from the heads of the channel's logs, and one joins.
         joint_shutdowns: Once all are well, members shut down or prepare to at the same moment, and no client looks a bundle up.
@@ -120,7 +119,6 @@ class EngineOptions:
     sick_starters: bool = False
     split_hooks: bool = False
     observer: bool = False
-    canary: bool = False
     transactions: bool = False
     added_partitions: bool = False
     bent_views: bool = False

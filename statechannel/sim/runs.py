@@ -298,7 +298,7 @@ MUST_HAPPEN = {
         "blackouts", "trickles", "late returns", "late losers", "deaf joiners", "registry floods", "transactions", "lost heads",
         "joint shutdowns", "owners left sick", "starters left sick", "event membership.suspended", "event membership.resumed",
         "owners named by the observer", "owners with an age named by the observer", "faults of the observer",
-        "answers of the observer that no broker lives", "questions of canaries",
+        "answers of the observer that no broker lives",
     ),
 }  # fmt: skip
 

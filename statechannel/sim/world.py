@@ -14,7 +14,7 @@ from statechannel.sim.cluster import SimCluster
 from statechannel.sim.election import Election
 from statechannel.sim.faults import NIGHT_OVER_S, Blackouts, Faults
 from statechannel.sim.health import LivenessPhase
-from statechannel.sim.observer import SimCanaries, SimObserver
+from statechannel.sim.observer import SimObserver
 from statechannel.sim.process import SimProcess
 from statechannel.sim.trace import Violation
 
@@ -50,7 +50,6 @@ class SimWorld(SimCluster):
 
         observed = SimObserver(self, self._checks, self._clients.check_owner) if options.observer else None
         self._observer = observed
-        self._canaries = SimCanaries(self) if options.canary else None
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -59,8 +58,6 @@ class SimWorld(SimCluster):
             self.spawn(broker)
         if self._observer is not None:
             self._observer.start()
-        if self._canaries is not None:
-            self._canaries.start()
         self.events.after(_CLEANER_EVERY_S, self._clean)
         self.faults.plan()
         nights_s = NIGHT_OVER_S if self.options.late_returns else 0.0

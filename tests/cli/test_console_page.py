@@ -376,8 +376,9 @@ def test_what_strangers_write_stays_text(browser):
             operation=HOSTILE,
             flow=HOSTILE,
         )
-        no_date = {"member": "b1", "message": "of no date", "since_ms": 2**64 - 1}
-        world.rows[1] = {**world.rows[1], "broker": HOSTILE, "software": HOSTILE, "canary": no_date}
+        no_date = {"bundles": 1, "bundle": bundle, "reason": "isolation", "cause": "policies", "message": "of no date"}
+        no_date |= {"since_ms": 2**64 - 1, "ago_ms": 0}
+        world.rows[1] = {**world.rows[1], "broker": HOSTILE, "software": HOSTILE, "unplaced": no_date}
         world.decisions[0] |= {"why": HOSTILE, "leader": HOSTILE}
         world.look()
         with opened(browser, world) as seen:

@@ -235,15 +235,6 @@ UNPLACED = {
     "since_ms": AT,
     "ago_ms": 4_000,
 }
-CANARY = {
-    "findings": 2,
-    "bundle": "t/n/0x00000000_0x80000000",
-    "member": "b2",
-    "reason": "not-serving",
-    "message": "by the log b2 serves t/n/0x00000000_0x80000000 at generation 7, but when asked, it refuses",
-    "since_ms": 1,
-    "ago_ms": 2_000,
-}
 BLOCKED = {"times": 28, "seconds": 1.0, "place": "broker.py:20 in main", "hook": "on_own", "ago_ms": 900}
 REFUSED = {
     "bundle": "t/n/x",
@@ -513,7 +504,6 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"brokers": [broker("b1", hooks_failed={"on_release": HUNG})]}, "degraded", "hook-fails"),
     ({"brokers": [broker("b1", hooks_failed={"on_release": HUNG | {"ago_ms": 600_001}})]}, "healthy", ""),
     ({"brokers": [broker("b1", hooks_failed={"on_own": HUNG})]}, "healthy", ""),
-    ({"brokers": [broker("b1", canary=CANARY)]}, "degraded", "canary"),
     ({"brokers": [broker("b1", unplaced=UNPLACED)]}, "down", "bundles-unplaced"),
     ({"brokers": [broker("b1", lag_ms=5_000)]}, "degraded", "broker-late"),
     ({"in_flight": [{"bundle": "t/n/x", "age_ms": 5_001}]}, "degraded", "slow-operation"),

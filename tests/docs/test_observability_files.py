@@ -297,7 +297,6 @@ TROUBLE = {
     "StatechannelThrottled": {"kafka_throttle_seconds_total": growing(broker="b1")},
     "StatechannelLoopStuck": {"loop_stuck": lambda labels, ago_s: labels["broker"] == "b1"},
     "StatechannelLoopSlow": {"loop_lag_seconds_bucket": slow},
-    "StatechannelCanary": {"canary_findings": lambda labels, ago_s: labels["broker"] == "b2"},
     "StatechannelPartRestarted": {"part_restarts_total": lambda labels, ago_s: ago_s < 300},
     "StatechannelUnbalanced": {"balancer_score_max_over_mean": lambda labels, ago_s: 2.5},
     "StatechannelDecisionsFail": {"balancer_cycles_total": growing(outcome="Failure")},

@@ -7,7 +7,6 @@ from typing import Any
 
 from statechannel.engine import context as context_module
 from statechannel.engine import owner_cache
-from statechannel.engine.canary import Canary
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.commands import Owned, Undetermined
 from statechannel.engine.context import Context, Mode
@@ -465,20 +464,6 @@ def _never_deserted(patcher: Patcher) -> None:
 @plant(ENGINE, "who only reads takes a log to which nobody writes for one that is away", needs="observer")
 def _quiet_log_is_away(patcher: Patcher) -> None:
     patcher.bend(wire.Cursor, "ask_end", nothing)
-
-
-@plant(ENGINE, "a canary believes the first look", needs="canary")
-def _canary_without_second_look(patcher: Patcher) -> None:
-    def make(judge: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(canary: Any, now_s: float, wall_ms: int, question: Any, answer: Any) -> None:
-            judge(canary, now_s, wall_ms, question, answer)
-            doubt = canary._doubts.get(question.subject)
-            if doubt is not None and doubt.answer is None:
-                canary._doubts[question.subject] = doubt._replace(answer=answer)  # as if it had been read long ago
-
-        return bent
-
-    patcher.bend(Canary, "judge", make)
 
 
 @plant(ENGINE, "an owner that is cached stays the owner")

@@ -75,7 +75,6 @@ TARGETS = (
         ("broker/hook_runner", "broker/hooks"),
         _unit("runtime", "hooks", "late_hooks", "hooks_first_stretch"),
     ),
-    Target(("broker/canary",), _unit("runtime", "canary_runner")),
     Target(("broker/loop_thread",), _unit("runtime", "loop_thread")),
     Target(("broker/supervision",), _unit("runtime", "supervision", "blocked_loop")),
     Target(("broker/endings", "broker/request_writer"), _unit("runtime", "endings")),

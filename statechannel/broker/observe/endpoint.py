@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -26,7 +25,6 @@ _log = SafeLogger(__name__)
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 _PATH_CHARACTERS = 200
-_QUERY_CHARACTERS = 2_000
 _CHUNK_BYTES = 65_536
 _POLL_S = 0.2
 _GIVEN_BACK_S = 1.0
@@ -69,8 +67,6 @@ class EndpointLimits:
 
 
 Route = Callable[[], HttpAnswer]
-QueryRoute = Callable[[str], HttpAnswer]
-"""Of what follows the question mark, as it was sent."""
 
 
 class Endpoint:
@@ -93,7 +89,6 @@ class Endpoint:
     ) -> None:
         self.log = _log.bound(broker=broker)
         self.routes = dict(routes)
-        self.queries: Mapping[str, QueryRoute] = {}
         self.limits = limits or EndpointLimits()
         self._on_answer = on_answer
         self._on_refused = on_refused
@@ -257,14 +252,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, *, body: bool) -> None:
         self.server.asked(self.request)
         endpoint = self.server.endpoint
-        path, _, query = self.path[: _PATH_CHARACTERS + _QUERY_CHARACTERS].partition("?")
-        path = path[:_PATH_CHARACTERS].rstrip("/") or "/"
-        asked = endpoint.queries.get(path)
-        route = endpoint.routes.get(path) if asked is None else partial(asked, query)
+        path = self.path.partition("?")[0][:_PATH_CHARACTERS].rstrip("/") or "/"
+        route = endpoint.routes.get(path)
         if route is None:
-            answer = HttpAnswer.json(
-                {"error": "no such page", "pages": sorted([*endpoint.routes, *endpoint.queries])}, HTTPStatus.NOT_FOUND
-            )
+            answer = HttpAnswer.json({"error": "no such page", "pages": sorted(endpoint.routes)}, HTTPStatus.NOT_FOUND)
         else:
             answer = _answered(route, endpoint.log)
         endpoint.answered(path if route is not None else "other", answer.status)

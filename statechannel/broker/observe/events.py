@@ -347,14 +347,6 @@ TABLE: tuple[EventKind, ...] = (
         ("running", "not_returned", "not_called", "bundles"),
         "At the end: hooks that did not return in time",
     ),
-    EventKind(
-        "canary.contradiction",
-        _E,
-        ("bundle", "member", "reason", "generation", "why"),
-        "This broker's canary has confirmed that the answer of a broker contradicts the log: it does not serve what it owns, or "
-        "serves what it does not own",
-    ),
-    EventKind("canary-failed", _E, (), "A bug: the canary could not ask"),
     EventKind("request-executing", _I, ("operation", "command", "by"), "A command arrived through the requests topic"),
     EventKind("request-failed", _E, ("operation",), "A bug in this broker prevented an answer"),
     EventKind("reply-refused", _E, ("operation", "error"), "The answer cannot be written as a reply"),

@@ -7,7 +7,6 @@ import threading
 import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import unquote
 
 import orjson
 from prometheus_client import generate_latest
@@ -116,23 +115,6 @@ def _answer(host: Host, checks: Sequence[HealthCheck]) -> HttpAnswer:
         "checks": {check.name: {"ok": check.ok, "why": check.why} for check in checks},
     }
     return HttpAnswer.json(document, HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK)
-
-
-def served(host: Host, query: str) -> HttpAnswer:
-    """Whether this broker serves a bundle, for the canary of another one. From any thread.
-
-    Args:
-        query: Key of the bundle.
-    """
-    identity, bundle = host.engine.identity, unquote(query)
-    generation = host.serves(bundle)
-    fields = {
-        "broker": identity.broker,
-        "incarnation": identity.incarnation,
-        "bundle": bundle,
-        "generation": generation,
-    }
-    return HttpAnswer.json(fields)
 
 
 def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> Mapping[str, Route]:

@@ -131,10 +131,6 @@ TABLE: tuple[Metric, ...] = (
     Metric("leader_term", _G, "Offset of its leadership claim; -1 while it does not lead"),
     Metric("members", _G, "Members in the registry, by state", ("what",)),
     Metric("log_silence_seconds", _G, "Age of the view: since the newest own heartbeat that was read back was sent"),
-    Metric(
-        "canary_findings", _G, "Brokers and bundles whose answers contradict the log, as this member's canary reports"
-    ),
-    Metric("canary_answers", _C, "Answers to this member's canary: `serves`, `refuses`, or `none`", ("answer",)),
     Metric("repair_paused", _G, "1 while repair is paused because too many brokers were lost"),
     # --- the process
     Metric("info", _G, "1; the labels have incarnation and version", ("incarnation", "software")),

@@ -15,7 +15,6 @@ from statechannel.cli.status.health import (
     LAG_WARNING_MS,
     HealthLimits,
     blocked_sentence,
-    canary_sentence,
     decline_sentence,
     failing_hooks,
     failing_takers,
@@ -30,7 +29,6 @@ from statechannel.cli.status.health import (
     unspread,
     without_service_sentence,
 )
-from statechannel.engine.canary_finding import CanaryReason
 from statechannel.engine.effects import Hook
 from statechannel.engine.membership import Member
 from statechannel.engine.placement import LONE_TRIES_PART
@@ -508,26 +506,6 @@ def unplaced(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
-_CANARY_TODO: Mapping[str, str] = {
-    CanaryReason.NOT_SERVING: "See the log of that broker (hook.failed), then `statechannel unload BUNDLE`: another one gets it.",
-    CanaryReason.NO_ANSWER: "Check its address (`statechannel brokers`) from the broker that asked; restart it if it hangs.",
-    CanaryReason.SERVES_UNOWNED: "Restart that broker: its on_release did not stop it. Meanwhile the fence of storage counts.",
-}
-
-
-def canary(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """What canaries have confirmed: the answer of a broker contradicts the log."""
-    sentence = canary_sentence(facts.status) if facts.status.get("brokers") else ""
-    if sentence:
-        reasons = [row["canary"]["reason"] for row in facts.status["brokers"] if row.get("canary") is not None]
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            sentence,
-            "Clients of the bundle are refused, or two brokers serve it.",
-            " ".join(dict.fromkeys(_CANARY_TODO[reason] for reason in reasons if reason in _CANARY_TODO)),
-        )
-
-
 def spread(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Brokers without bundles beside one that has many, as after a restart of all."""
     uneven = unspread(facts.status) if facts.status.get("brokers") else ""
@@ -582,7 +560,6 @@ CHECKS = (
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
     DoctorCheck("unplaced", "placement finds a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
-    DoctorCheck("canary", "brokers answer as the log says", canary, needs=("kafka", "registry", "log")),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
     DoctorCheck("without-owner", "no bundle has lost its owner", without_owner, needs=("kafka", "log")),
     DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),

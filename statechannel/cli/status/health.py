@@ -64,7 +64,6 @@ class HealthReason(StrEnum):
     SAFE_MODE = "safe-mode"
     LOOP_BLOCKED = "loop-blocked"
     HOOK_FAILS = "hook-fails"
-    CANARY = "canary"
     KAFKA_REFUSES = "kafka-refuses"
     KAFKA_THROTTLES = "kafka-throttles"
     NONE_ACCEPTS = "none-accepts"
@@ -152,9 +151,6 @@ def _problems(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[Healt
     unowned = unowned_sentence(fields)
     if unowned:
         yield HealthProblem(HealthReason.WITHOUT_OWNER, f"{unowned}; a lookup of each assigns it")
-    reported = canary_sentence(fields)
-    if reported:
-        yield HealthProblem(HealthReason.CANARY, reported)
     yield from _of_brokers(fields, alive)
     yield from _of_bundles(fields, limits)
     yield from _of_writers(fields)
@@ -374,18 +370,6 @@ def unplaced_sentence(fields: Mapping[str, Any]) -> str:
         f"{unplaced['bundle']}{more}: {unplaced['message']}; {newest['broker']} last looked for one "
         f"{duration(unplaced['ago_ms'])} ago"
     )
-
-
-def canary_sentence(fields: Mapping[str, Any]) -> str:
-    """Which broker's answer contradicts the log, by the canary of another; empty without any."""
-    rows = [row for row in fields["brokers"] if row.get("canary") is not None]
-    if not rows:
-        return ""
-    newest = min(rows, key=lambda row: row["canary"]["ago_ms"])
-    canary = newest["canary"]
-    many = max(row["canary"]["findings"] for row in rows)
-    more = "" if many == 1 else f"; and {many - 1} more"
-    return f"{canary['message']} ({newest['broker']}'s canary, {duration(canary['ago_ms'])} ago{more})"
 
 
 def _of_bundles(fields: Mapping[str, Any], limits: HealthLimits) -> Iterator[HealthProblem]:

@@ -56,7 +56,6 @@ class ProblemKind(StrEnum):
     JUNK = "junk"
     FLAPPING = "flapping"
     BLOCKED = "blocked"
-    CANARY = "canary"
     LAG = "lag"
     VERSIONS = "versions"
 
@@ -261,12 +260,6 @@ def _of_brokers(look: ClusterLook, owned: Mapping[str, int]) -> Iterator[Problem
             yield ProblemSeen(
                 ProblemKind.BLOCKED, name, f"the event loop of {name} was blocked for {blocked['seconds']:.1f} s{where}",
                 f"Whatever blocks at {blocked['place']} belongs into a thread.", look.at_ms - blocked["ago_ms"],
-            )  # fmt: skip
-        canary = row["canary"]
-        if canary is not None:
-            yield ProblemSeen(
-                ProblemKind.CANARY, name, f"{name} asked as a client: {canary['message']}",
-                f"Look at {canary['member']}: it serves something else than the log says.", canary["since_ms"],
             )  # fmt: skip
         if row["draining"] and owned.get(name, 0) and unplaced is not None:
             yield ProblemSeen(

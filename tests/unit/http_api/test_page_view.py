@@ -539,14 +539,14 @@ def test_a_namespace_that_is_deleted_is_not_counted():
 _ODD = st.sampled_from([None, True, -1, 2**64 - 1, -(2**63), 1.5, "x", [], [1], {}, {"x": 1}])
 _TROUBLE = st.fixed_dictionaries(
     {"at_ms": _ODD, "since_ms": _ODD, "times": _ODD, "seconds": _ODD, "bundle": st.just("b"), "error": st.just("e"),
-     "place": _ODD, "hook": _ODD, "findings": _ODD, "bundles": _ODD, "member": st.just("m"), "reason": st.just("r"),
+     "place": _ODD, "hook": _ODD, "bundles": _ODD, "reason": st.just("r"),
      "message": st.just("m"), "cause": _ODD}
 )  # fmt: skip
 _HEARTBEAT = st.fixed_dictionaries(
     {},
     optional=dict.fromkeys(("mode", "phase", "software", "started_at_ms", "http", "draining", "extensions"), _ODD)
     | dict.fromkeys(("leading", "term", "formats", "properties", "listeners", "repair_paused"), _ODD)
-    | {"blocked": _TROUBLE, "unplaced": _TROUBLE, "canary": _TROUBLE, "sent_at_ms": _ODD}
+    | {"blocked": _TROUBLE, "unplaced": _TROUBLE, "sent_at_ms": _ODD}
     | {"hooks_failed": st.dictionaries(st.just("on_own"), _TROUBLE), "applied": st.dictionaries(st.just("0"), _ODD)},
 )
 
