@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Command, Outcome
 
 _AGAIN = "Try again in a moment"
-_RACE = f"`statechannel audit --history {{name}}` shows what was first. {_AGAIN}."
-_DAMAGE = "`statechannel audit --history {name}` shows the records. It should not happen: report it."
+_RACE = f"`statechannel audit history {{name}}` shows what was first. {_AGAIN}."
+_DAMAGE = "`statechannel audit history {name}` shows the records. It should not happen: report it."
 _WHO = "`statechannel brokers` lists them with their states"
 _RAISE_LIMIT = (
     "raise the limit that is named: the client property message.max.bytes at each broker, one after the other, or "
@@ -47,8 +47,8 @@ REJECTED: dict[str, str] = {
     "not-assigned": f"While it is in flight: {_AGAIN.lower()}; `statechannel status` shows that. Where no broker owns it, a "
     "lookup assigns it: `statechannel lookup {name}`, in code `StateChannel.lookup`.",
     "not-serving-yet": f"{_AGAIN}: its owner has just restarted.",
-    "generation-changed": "`statechannel audit --history {name}` shows what was first. Look at it, and decide again.",
-    "superseded": "Begin it again if it is still wanted. `statechannel audit --history {name}` shows the changes in between.",
+    "generation-changed": "`statechannel audit history {name}` shows what was first. Look at it, and decide again.",
+    "superseded": "Begin it again if it is still wanted. `statechannel audit history {name}` shows the changes in between.",
     "declined": "`statechannel operation show {operation}` shows which broker declined; the next lookup chooses another one.",
     "taken-back": "`statechannel operation show {operation}` shows why; the previous owner serves it.",
     "given-up": "`statechannel operation show {operation}` shows why; the bundle is served, unsplit.",

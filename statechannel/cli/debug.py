@@ -46,7 +46,8 @@ COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
     ("operations.json", ("operation", "list", "--output", "json")),
     ("policies.json", ("policy", "list", "--lapsed", "--output", "json")),
     ("decisions.json", ("decisions", "--since", "1d", "--output", "json")),
-    ("audit.json", ("audit", "--gaps", "--output", "json")),
+    ("audit.json", ("audit", "--output", "json")),
+    ("gaps.json", ("audit", "gaps", "--output", "json")),
 )
 """Parts that are the answers of other commands."""
 _ANSWERS: Final = frozenset({ExitCode.OK, ExitCode.DOCTOR_WARNING, ExitCode.DOCTOR_ERROR, ExitCode.DOCTOR_CRITICAL})

@@ -153,7 +153,7 @@ EXPLAINED = frozenset({"transfer", "unload", "declined", "shutdown", "owner-lost
 
 
 class AuditedGap(NamedTuple):
-    """A gap in `statechannel audit --gaps --output json`."""
+    """A gap in `statechannel audit gaps --output json`."""
 
     bundle: str
     cause: str

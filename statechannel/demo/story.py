@@ -37,7 +37,7 @@ class Story(Chapters):
         "drain b2",
         "uncordon b2",
         "watch",
-        f"audit --history {NAMESPACE}",
+        f"audit history {NAMESPACE}",
     )
 
     # One in each half of a bundle, so that the children of a split have topics, too.
@@ -196,7 +196,7 @@ class Story(Chapters):
         n.say("It reads the same topic as the brokers, with the same rules, and lists every gap with its cause.")
         until_ms = now_ms()
         self.writer.stop()
-        answer = self.command("audit", "--gaps")
+        answer = self.command("audit", "gaps")
         compared = self.promises.gaps(
             answer, self.writer, topics=self.topics, since_ms=self.all_written_ms, until_ms=until_ms
         )

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 REPORTED_MAX: Final = 100
 """Differences of one broker that are looked at: anybody may write to the registry."""
 REPLICA_DIFFERS_HINT: Final = (
-    "Stop no broker before it is known which is right: `statechannel audit --verify` compares each with the log. Then restart "
+    "Stop no broker before it is known which is right: `statechannel audit verify` compares each with the log. Then restart "
     "the one that differs from it: it reads the log again."
 )
 _NAMED: Final = 3

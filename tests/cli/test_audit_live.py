@@ -39,7 +39,7 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     child = cluster("lookup", f"{NAMESPACE}/x")["bundle"]
     cluster("unload", child, "--reason", "for the audit")
     cluster("lookup", f"{NAMESPACE}/x")
-    assert "no live broker has an HTTP endpoint" in cluster.fails("audit", "--verify", code=5)
+    assert "no live broker has an HTTP endpoint" in cluster.fails("audit", "verify", code=5)
     process.kill()
     process.wait(WAIT_S)
 
@@ -97,6 +97,6 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
             wrong.read(record.offset, record.key, record.value)
     wrong.applied = view.applied
     with serving({0: view}) as good, serving({0: wrong}) as bad:
-        assert cluster("audit", "--verify", "--replica", good)["replicas"][0]["status"] == "equal"
-        partition = cluster("audit", "--verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
+        assert cluster("audit", "verify", "--replica", good)["replicas"][0]["status"] == "equal"
+        partition = cluster("audit", "verify", "--replica", bad, code=1)["replicas"][0]["partitions"][0]
         assert (partition["first"]["offset"], partition["first"]["key"]) == (unloaded["offset"], child)

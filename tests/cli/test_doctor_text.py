@@ -32,7 +32,7 @@ warning  awaiting-repair: 1 key awaits repair, t/n the
          no broker can join; the leader repairs it after 1 s
          if it can.
          -> Check that there is a caught-up leader;
-            `statechannel audit --history KEY` shows the
+            `statechannel audit history KEY` shows the
             records.
 1 warning
 """

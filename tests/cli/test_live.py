@@ -183,9 +183,9 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     checked = json.loads(cluster._run("replay-check", str(export), "--output", "json").stdout)
     assert checked.keys() == documented("replay-check")
     assert (checked["same"], checked["compared"]) == (True, checked["records"])
-    from_file = cluster._run("audit", "--file", str(export), "--gaps", "--output", "json")
-    document = json.loads(from_file.stdout)
-    assert {gap["cause"] for gap in document["gaps"]} == {"transfer", "unload"}
+    gaps = json.loads(cluster._run("audit", "gaps", "--file", str(export), "--output", "json").stdout)["gaps"]
+    assert {gap["cause"] for gap in gaps} == {"transfer", "unload"}
+    document = json.loads(cluster._run("audit", "--file", str(export), "--output", "json").stdout)
     live = cluster("audit", "--as-of", str(document["end_offsets"]["0"] - 1))
     assert live["digest"] == document["digest"]
     assert (document["read"], document["rejected"], document["debts"]) == ("full", {}, [])
@@ -204,7 +204,7 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert cluster("brokers")["brokers"][-1]["state"] == "lost"
     served = next(subject["bundle"] for subject in cluster("bundles")["bundles"] if subject["owner"] == owner)
     assert "no broker of that name is registered" in cluster.fails("transfer", served, "--dest", other, code=3)
-    gaps = cluster("audit", "--gaps")["gaps"]
+    gaps = cluster("audit", "gaps")["gaps"]
     lost = [gap for gap in gaps if gap["cause"] == "owner-lost"]
     assert {gap["from"] for gap in lost} == {other}
     assert all(gap["length_ms"] >= 3_000 for gap in lost)

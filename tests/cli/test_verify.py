@@ -1,4 +1,4 @@
-"""`audit --verify` of a file: what replicas say over HTTP, also where they say nothing, or nonsense."""
+"""`audit verify` of a file: what replicas say over HTTP, also where they say nothing, or nonsense."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def view_of(path: Path, *, leave_out: int = -1) -> View:
 
 
 def ask(run: Callable[..., Result], *args: str, code: int) -> Any:
-    result = run("audit", "--verify", "--file", LOG, *args, "--output", "json")
+    result = run("audit", "verify", "--file", LOG, *args, "--output", "json")
     assert result.exit_code == code, result.stdout + result.stderr
     return json.loads(result.stdout)
 
@@ -42,7 +42,7 @@ def test_equal_and_different_replicas(run: Callable[..., Result], tmp_path: Path
         first = result[1]["partitions"][0]["first"]
         assert (first["offset"], first["key"]) == (47, "a-1/q/0xefffffff_0xffffffff")
         assert (first["log"]["state"], first["replica"]["state"]) == ("Deleted", "Splitting")
-        table = run("audit", "--verify", "--file", LOG, "--replica", bad)
+        table = run("audit", "verify", "--file", LOG, "--replica", bad)
         assert table.exit_code == 1
         assert (
             "first difference  offset 47, key a-1/q/0xefffffff_0xffffffff: the log accepts this record" in table.stdout
@@ -73,7 +73,7 @@ def test_no_replica_is_held_against_a_log_that_was_edited(run: Callable[..., Res
     write_export(edited, ExportHeader("t", {0: 3}, 0), records_of(3), now_ms=lambda: 1_700_000_000_000)
     edited.write_text("".join(edited.read_text().splitlines(keepends=True)[:-1]))
     with serving({0: view}) as replica:
-        result = run("audit", "--verify", "--file", str(edited), "--replica", replica)
+        result = run("audit", "verify", "--file", str(edited), "--replica", replica)
     assert result.exit_code == 7
     assert "line 3: the end of the chain does not match" in result.stderr
 

@@ -22,8 +22,8 @@ from tests.support.waits import WAIT_S
 CHANNEL = "guarded"
 LOOKS = (
     ("status",),
-    ("audit", "--gaps"),
-    ("audit", "--history", "t/n"),
+    ("audit", "gaps"),
+    ("audit", "history", "t/n"),
     ("brokers",),
     ("bundles",),
     ("namespace", "list"),

@@ -103,7 +103,7 @@ TABLE: tuple[EventKind, ...] = (
         _C,
         ("partition", "member", "offset", "equal_at", "keys", "their_keys"),
         "The accepted states of this broker and those of another one differ at one offset: one of them reads another log, or "
-        "judges otherwise. Both go on; compare each with `statechannel audit --verify`",
+        "judges otherwise. Both go on; compare each with `statechannel audit verify`",
     ),
     EventKind("replica.agrees", _I, ("partition", "member", "offset"), "Both hold the same states again"),
     EventKind(

@@ -41,9 +41,8 @@ from statechannel.cli.audit.options import (
     writers_of,
 )
 from statechannel.cli.audit.origins import origins
-from statechannel.cli.audit.parts import diff, history_of, not_named, rejected, report, title_of
-from statechannel.cli.audit.verify import verify as verify_replicas
-from statechannel.cli.audit.verify import verify_export
+from statechannel.cli.audit.parts import diff, history_of, rejected, report
+from statechannel.cli.audit.verify import verify, verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, say, silence_stdout
 from statechannel.cli.kit.side_files import SideRole, side_file
@@ -71,31 +70,10 @@ def audit(
         Path | None,
         typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict to this file (full read)."),
     ] = None,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            "--history", metavar="BUNDLE|TOPIC", help="Also list every record of this bundle, topic or namespace."
-        ),
-    ] = None,
-    gaps: Annotated[
-        bool, typer.Option("--gaps", help="List the gaps in service (without this option only their number is shown).")
-    ] = False,
-    races: Annotated[
-        bool, typer.Option("--races", help="Also list lost races: who was rejected in favour of whom.")
-    ] = False,
     owned: Annotated[bool, typer.Option("--owned", help="List the owner of each bundle, and since when.")] = False,
     moves: Annotated[
         bool, typer.Option("--moves", help="Count the changes of owner by hour of log time and cause.")
     ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the digests of live replicas with the log's at the same offsets.")
-    ] = False,
-    replicas: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--replica", metavar="URL", help="Replica to verify; may be repeated. Default: all in the registry."
-        ),
-    ] = None,
     engine: EngineName = LOCAL,
     engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,
@@ -108,11 +86,6 @@ def audit(
     lag_ms = lag_of(compaction_lag_ms, connect)
     moment = None if as_of is None else moment_of(as_of, source)
     table = output is not Output.JSON
-    if verify or replicas:
-        _alone(context)
-        verify_replicas(connect, source, replicas or (), compaction_lag_ms=lag_ms, table=table)
-        return
-    title = None if history is None else title_of(history, "--history ")
     writers = writers_of(source, connect)
     question = AuditQuestion(
         source,
@@ -121,10 +94,8 @@ def audit(
         compaction_lag_ms=lag_ms,
         verdicts=verdicts,
         wants=Wants(
-            gaps=gaps,
-            gap_count=table and not gaps,
-            races=races or table,
-            history=history,
+            gap_count=table,
+            races=table,
             owned=owned,
             moves=moves,
             cuts=moment is not None,
@@ -136,13 +107,11 @@ def audit(
     result = answered(engine, question)
     if result.forged is not None:
         result = replace(result, forged=marked(result.forged, source, connect))
-    if history is not None and not result.named:
-        raise not_named(history)
-    past = moment is not None or any((gaps, races, history, owned, moves))
+    past = moment is not None or owned or moves
     if table:
         cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
         known = writers is not None and writers.newest_ms > 0
-        tables.show(result, title, cuts, races=races or history is None, registry_read=known)
+        tables.show(result, cuts, registry_read=known)
     else:
         head = result.answer | {"forged_records": (result.forged or {}).get("records", 0)}
         print_json_lists(head | (dict(result.complete) if past else {}), _extra(result, moment is not None))
@@ -160,34 +129,8 @@ def _nothing_before(context: typer.Context) -> None:
         )
 
 
-def _alone(context: typer.Context) -> None:
-    """Refuse options that --verify does not support: it compares at the replicas' own offsets only."""
-    where = {
-        "--file",
-        "--bootstrap-servers",
-        "--archive",
-        "--channel",
-        "--context",
-        "--config",
-        "-X",
-        "--set",
-        "--output",
-    }
-    other = [
-        name for name in options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
-    ]
-    if other:
-        raise AuditQuestionError(
-            f"--verify and {other[0]} exclude each other.",
-            hint="It reads the log as it is, up to the replicas' own offsets.",
-        )
-
-
 def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
     parts = {
-        "gaps": result.gaps,
-        "races": result.races,
-        "history": result.history,
         "owned": _known_owners(result, of_a_moment),
         "moves": result.moves,
         "forged": _forged(result),
@@ -214,6 +157,7 @@ app.command("rejected")(rejected)
 app.command("origins")(origins)
 app.command("diff")(diff)
 app.command("report")(report)
+app.command("verify")(verify)
 app.command("verify-export")(verify_export)
 
 

@@ -220,6 +220,8 @@ def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE
     how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     line = f"read {how}; {answer['records']:,} records; end offsets {tables.ends(answer)}; digest {answer['digest']}"
     stdout().print(Text(line))
+    for what, why in tables.reservations(answer):
+        stdout().print(Text(f"{what}: {why}"))
     if asked.as_of is not None and result.cuts is not None:
         for what, value in tables.MomentAndRest(asked.as_of, result.cuts).facts(answer):
             stdout().print(Text(f"{what}: {value}"))

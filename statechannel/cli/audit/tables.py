@@ -47,47 +47,28 @@ class MomentAndRest:
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
-def show(
-    result: AuditResult,
-    history_title: str | None,
-    cuts: MomentAndRest | None = None,
-    *,
-    races: bool,
-    registry_read: bool = True,
-) -> None:
+def show(result: AuditResult, cuts: MomentAndRest | None, *, registry_read: bool) -> None:
     """Print the result.
 
     Args:
-        history_title: If set, only the history is printed, without the tables on the whole log.
         cuts: The moment of the audit, if not the end of the log.
-        races: Also print lost races.
         registry_read: The log was held against the registry.
     """
-    answer = result.answer
     unsure = result.complete.get("incomplete", ()) if cuts is not None else ()
-    if history_title is None:
-        _whole(result, cuts, unsure)
-    else:
-        about = ("read", "tentative", "as of", "last offsets", "end offsets", "digest")
-        facts = [(what, value) for what, value in _facts(answer, cuts) if what in about or what.startswith("stopped")]
-        stdout().print(Text("; ".join(f"{what} {value}" for what, value in facts)))
+    _whole(result, cuts, unsure)
     completeness(result.complete)
-    if history_title is None:
-        forged_records(result.forged, registry_read=registry_read)
-    if races and result.races:
+    forged_records(result.forged, registry_read=registry_read)
+    if result.races:
         _blank()
         print_table(
             ("reason", "written by", "accepted instead of", "proposals"),
             columns(result.races, "reason", "writer", "winner", "count"),
             title="Lost races: rejected proposals, and whose record was accepted instead",
         )
-    if result.gaps is not None:
-        _blank()
-        gaps(result.gaps, result.gaps, answer_lost=answer_lost(result))
-    elif result.gap_count is not None and history_title is None:
+    if result.gap_count is not None:
         _blank()
         every, open_ = result.gap_count
-        listed = f", of which {open_} open; --gaps lists them" if every else ""
+        listed = f", of which {open_} open; `audit gaps` lists them" if every else ""
         shown = NOT_KNOWN if answer_lost(result) and not every else f"{every}{listed}"
         stdout().print(f"gaps in service: {shown}")
     if result.moves is not None:
@@ -101,9 +82,6 @@ def show(
     if result.owned is not None:
         _blank()
         _owned([row for row in result.owned if row["partition"] not in unsure])
-    if history_title is not None and result.history is not None:
-        _blank()
-        _history(history_title, result.history)
 
 
 def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int]) -> None:
@@ -142,23 +120,7 @@ def _none_rejected(result: AuditResult, compacted: str) -> str:
 
 def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = "") -> Iterator[tuple[str, object]]:
     yield "read", "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
-    lost = ", ".join(
-        f"partition {number} begins at offset {first}" for number, first in answer.get("heads_lost", {}).items()
-    )
-    if lost:
-        yield (
-            "tentative",
-            f"yes: records were deleted from the head of the log ({lost}), and no broker has restated them",
-        )
-    elif answer.get("positions_lost"):
-        known = ", ".join(
-            f"partition {number} through offset {known}" for number, known in answer["positions_lost"].items()
-        )
-        yield "tentative", f"yes: brokers have read what this log does not have ({known}), and none has restated it"
-    elif answer.get("tentative"):
-        yield "tentative", "yes: compaction may hide accepted records (see `--read`)"
-    for partition, stop in answer.get("stopped", {}).items():
-        yield f"stopped in partition {partition}", f"format {stop['format']} at offset {stop['offset']}"
+    yield from reservations(answer)
     if past is not None:
         yield from past.facts(answer)
     else:
@@ -177,6 +139,27 @@ def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = 
     yield "bundles", f"{answer['bundles']:,}"
     yield "keys awaiting repair", f"{len(answer['debts']):,}"
     yield "digest", answer["digest"]
+
+
+def reservations(answer: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Why more may be accepted than the answer has: what the log has lost, and what this version cannot read."""
+    lost = ", ".join(
+        f"partition {number} begins at offset {first}" for number, first in answer.get("heads_lost", {}).items()
+    )
+    if lost:
+        yield (
+            "tentative",
+            f"yes: records were deleted from the head of the log ({lost}), and no broker has restated them",
+        )
+    elif answer.get("positions_lost"):
+        known = ", ".join(
+            f"partition {number} through offset {known}" for number, known in answer["positions_lost"].items()
+        )
+        yield "tentative", f"yes: brokers have read what this log does not have ({known}), and none has restated it"
+    elif answer.get("tentative"):
+        yield "tentative", "yes: compaction may hide accepted records (see `--read`)"
+    for partition, stop in answer.get("stopped", {}).items():
+        yield f"stopped in partition {partition}", f"format {stop['format']} at offset {stop['offset']}"
 
 
 def ends(answer: dict[str, Any]) -> str:
@@ -215,7 +198,7 @@ def gaps(gaps: Rows, shown: Rows, *, answer_lost: bool, selected: str = "", firs
     empty = NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log"
     print_table(headers, rows, title=gap_title(gaps), empty=empty)
     if len(shown) > GAPS_SHOWN:
-        stdout().print(f"(the {'longest' if first else 'newest'} {GAPS_SHOWN}; all of them with --gaps --output json)")
+        stdout().print(f"(the {'longest' if first else 'newest'} {GAPS_SHOWN}; all of them with --output json)")
 
 
 def gap_title(gaps: Rows) -> str:
@@ -291,44 +274,6 @@ def _owned(owned: Sequence[dict[str, Any]]) -> None:
     )
     if len(owned) > _OWNED_SHOWN:
         stdout().print(f"(the first {_OWNED_SHOWN} of {len(owned):,}; all of them with --owned --output json)")
-
-
-def _history(title: str, lines: Rows) -> None:
-    print_table(
-        (
-            "offset",
-            "time",
-            "range",
-            Column("verdict", 1),
-            Column("version", 1),
-            "state",
-            Column("from", 1),
-            Column("to", 1),
-            "by",
-            Column("action", 2),
-            Column("operation", 4),
-            Column("note", text=True),
-        ),
-        [
-            (
-                line["offset"],
-                when(line["timestamp_ms"]),
-                short_range(line["key"]),
-                line["verdict"],
-                line["version"],
-                toned(line["state"]),
-                line["from"],
-                line["to"],
-                line["by"],
-                line["action"],
-                line["operation"],
-                "; ".join(filter(None, (line["reason"], line["note"]))),
-            )
-            for line in lines
-        ],
-        title=f"History of {title}",
-        empty="no record was judged",
-    )
 
 
 def _blank() -> None:

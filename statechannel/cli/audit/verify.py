@@ -1,4 +1,4 @@
-"""Option `statechannel audit --verify`: live replicas compared with the log at the same offsets."""
+"""Commands `statechannel audit verify`: live replicas compared with the log at the same offsets; and `verify-export`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ from statechannel.audit.verify import (
     parse_word,
     worst,
 )
+from statechannel.cli.audit.options import CompactionLag, File, lag_of, source_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.side_files import SideRole, SideStatus, require_topic_of, side_file, side_status
@@ -57,27 +58,33 @@ class _Asked:
         return "unreachable" if self.word is None else worst(self.checked).value
 
 
-def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compaction_lag_ms: int, table: bool) -> None:
-    """Query the replicas, recompute, compare, print; exit code 1 if a replica differs, 4 if one is undetermined.
-
-    Raises:
-        StateChannelError: No replica is known, or the log cannot be read or is another channel's.
-        typer.Exit: Not all are equal.
-    """
-    if not isinstance(source, ExportSource | LiveSource):
-        raise AuditQuestionError(
-            "--verify reads a topic or an export file, not an archive.", hint="Remove --archive and --engine."
-        )
-    urls = list(replicas) or _registered(connect, source)
+@with_connection
+def verify(
+    connect: Connect,
+    file: File = None,
+    bootstrap_servers: BootstrapServers = None,
+    replicas: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--replica", metavar="URL", help="Replica to verify; may be repeated. Default: all in the registry."
+        ),
+    ] = None,
+    compaction_lag_ms: CompactionLag = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Compare the digests of live replicas with the log's at the same offsets; exit code 1 if one differs."""
+    source = source_of(file, None, bootstrap_servers, connect)
+    lag_ms = lag_of(compaction_lag_ms, connect)
+    urls = replicas or _registered(connect, source)
     asked = [_Asked(endpoint) for endpoint in endpoints_of(urls, timeout_s=TIMEOUT_S)]
     for replica in asked:
         try:
             replica.word = replica.endpoint.word()
         except StateChannelError as error:
             replica.error = str(error)
-    _compare(asked, source, compaction_lag_ms)
-    _explain(asked, source, compaction_lag_ms)
-    _print(asked, table=table)
+    _compare(asked, source, lag_ms)
+    _explain(asked, source, lag_ms)
+    _print(asked, table=output is not Output.JSON)
     statuses = {replica.status for replica in asked}
     if VerifyStatus.DIFFERENT in statuses:
         raise typer.Exit(ExitCode.FAILED)

@@ -378,7 +378,7 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         severity,
         what,
         why,
-        "Check that there is a caught-up leader; `statechannel audit --history KEY` shows the records.",
+        "Check that there is a caught-up leader; `statechannel audit history KEY` shows the records.",
     )
 
 
@@ -400,7 +400,7 @@ def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         "No broker serves them meanwhile, and lookups wait."
         + (f" The leader should have repaired them after {duration(limit_ms)}." if stuck else ""),
         f"Check the log of {broker} for its hook{f' {hook}' if hook else 's'}, and that there is a leader; "
-        f"`statechannel audit --history {oldest['bundle']}`.",
+        f"`statechannel audit history {oldest['bundle']}`.",
     )
 
 

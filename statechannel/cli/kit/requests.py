@@ -544,7 +544,7 @@ def require_generation(key: KeyState, wanted: int | None) -> None:
     if wanted not in (None, key.generation):
         raise CommandError(
             f"{key.name} has the generation {key.generation}, not {wanted}",
-            hint=f"Another move was first: `statechannel audit --history {key.name}` shows it.",
+            hint=f"Another move was first: `statechannel audit history {key.name}` shows it.",
             code=ExitCode.REJECTED,
         )
 

@@ -99,7 +99,7 @@ def test_hints_are_whole_sentences_about_commands_that_exist(name: str) -> None:
 
 def test_a_hint_names_what_was_asked_about() -> None:
     late = Rejected("stale-version", "tenant/ns/0x00000000_0x80000000: another change was first")
-    assert "`statechannel audit --history 'persistent://tenant/ns/my topic'`" in hint_for(
+    assert "`statechannel audit history 'persistent://tenant/ns/my topic'`" in hint_for(
         late, name="persistent://tenant/ns/my topic"
     )
     split = Rejected("bad-split", "too small", bundle="tenant/ns/0x00000000_0x80000000")
@@ -124,7 +124,7 @@ BUNDLE = "tenant/ns/0x00000000_0x80000000"
 )
 def test_a_hint_has_names_or_says_what_belongs_there(name: str, bundle: str | None, shown: tuple[str, ...]) -> None:
     said = (
-        ("stale-version", f"--history {shown[0]}`"),
+        ("stale-version", f"history {shown[0]}`"),
         ("bad-split", f"positions {shown[1]}`"),
         ("namespace-exists", f"show {shown[2]}`"),
     )
