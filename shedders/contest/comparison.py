@@ -373,7 +373,7 @@ def _group(part: ScenarioPart) -> str:
 
 
 def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult]], against: str) -> ScenarioPart:
-    sorted_results = {name: sorted_outcomes(rans) for name, rans in by_contender.items()}
+    sorted_results = {name: _sorted_outcomes(rans) for name, rans in by_contender.items()}
     measured = {name: _measured(outcomes) for name, (outcomes, _) in sorted_results.items()}
     standings = {
         name: TargetStatus(name, rans[0].run.contender.upstream, measured[name])
@@ -404,7 +404,7 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
                 measures=measured[name],
                 marks={}
                 if name == against or not base or not sorted_results[name][0]
-                else marks_by_seed(sorted_results[name][0], base, against),
+                else _marks_by_seed(sorted_results[name][0], base, against),
                 aims=aims_of(standings[name], standings.values(), steady=source.steady, scale_out=source.scale_out)
                 if name in standings
                 else [],
@@ -417,7 +417,7 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
     )
 
 
-def sorted_outcomes(rans: Iterable[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
+def _sorted_outcomes(rans: Iterable[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
     """Outcomes by seed, and the runs without one."""
     ordered = sorted(rans, key=lambda ran: ran.run.seed)
     outcomes = [ran.outcome.model_copy(update={"seed": ran.run.seed}) for ran in ordered if ran.outcome is not None]
@@ -435,15 +435,13 @@ def _measured(outcomes: Sequence[RunOutcome]) -> dict[str, FigureSpread]:
     }
 
 
-def marks_by_seed(
-    own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str, measures: Sequence[str] = COMPARED
-) -> dict[str, PairedComparison]:
+def _marks_by_seed(own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str) -> dict[str, PairedComparison]:
     """Comparison of two contenders over the seeds that both have, by measure."""
     by_seed = {outcome.seed: outcome.measures for outcome in base}
     pairs = [(outcome.measures, by_seed[outcome.seed]) for outcome in own if outcome.seed in by_seed]
     return {
         name: marked([(getattr(mine, name), getattr(theirs, name)) for mine, theirs in pairs], against)
-        for name in measures
+        for name in COMPARED
     }
 
 

@@ -164,6 +164,7 @@ _STYLE: Final[Mapping[str, Any]] = {
 }
 _COLUMNS: Final = 3
 _NAME_MAX: Final = 56
+_PANEL_POINTS: Final = 120
 _OVERLOADED: Final = 0.85
 _RATIOS: Final = (1, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100)
 
@@ -224,16 +225,14 @@ def run_picture(outcome: RunOutcome, *, overloaded: float = _OVERLOADED, points:
     return Plot(figure)
 
 
-def scenario_picture(
-    outcomes: Sequence[RunOutcome], *, overloaded: float = _OVERLOADED, points: int = 120, title: str = ""
-) -> Plot:
+def scenario_picture(outcomes: Sequence[RunOutcome], *, overloaded: float = _OVERLOADED, title: str = "") -> Plot:
     """All contenders of a scenario on the same axes, a panel each; the title says who is the most even."""
     with styled():
         columns = min(_COLUMNS, len(outcomes))
         rows = -(-len(outcomes) // columns)
         figure = Figure(figsize=(max(7.2, 3.6 * columns), 2.1 * rows + 0.9), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        drawn_series = [drawn(outcome, points) for outcome in outcomes]
+        drawn_series = [drawn(outcome, _PANEL_POINTS) for outcome in outcomes]
         top = max(_top([*series.highest, overloaded], overloaded) for series in drawn_series)
         for panel, series, outcome in zip(panels.flat, drawn_series, outcomes, strict=False):
             _loads(panel, series, overloaded, legend=False)

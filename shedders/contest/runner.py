@@ -40,8 +40,7 @@ STOP_S: Final = 5.0
 """Time limit for the end of workers."""
 _TRACES_KEPT: Final = 2
 _ONLY_SHOWN: Final = frozenset(
-    f"contest/{name}.py"
-    for name in ("comparison", "figures", "page", "plots", "recommendation", "runner", "sources", "tables")
+    f"contest/{name}.py" for name in ("comparison", "figures", "plots", "runner", "sources", "tables")
 )
 """Files that only present outcomes: a change of them makes no stored result stale."""
 

@@ -1,4 +1,4 @@
-"""Tables of results: for a terminal, for Markdown, for the HTML page. Pure."""
+"""Tables of results: for a terminal, and for Markdown. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from shedders.contest.figures import (
     FigureFormatter,
     FigureSpread,
     PairedComparison,
-    count,
     formatter_of,
     ratio,
     share,
 )
 from shedders.contest.outcome import RunOutcome
-from shedders.contest.recommendation import RankedContender, Recommendation
 from shedders.model.amounts import Grid
 
 _COLUMNS: Final = (
@@ -269,29 +267,6 @@ def moves_grid(outcome: RunOutcome) -> Grid:
             (f"{move.at_s / 60:.1f}", move.bundle, move.source, move.destination, share(move.share), move.why)
             for move in outcome.moves
         ),
-    )
-
-
-def ranking_grid(recommendation: Recommendation) -> Grid:
-    """Table of the ranked contenders for a real cluster."""
-    return Grid(
-        f"ranking for {recommendation.scenario}",
-        ("rank", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
-        tuple((str(ranked.place), ranked.contender, *_ranked(ranked)) for ranked in recommendation.ranking),
-        tuple(recommendation.messages),
-    )
-
-
-def _ranked(ranked: RankedContender) -> tuple[str, ...]:
-    failed = "" if not ranked.failed else f"failed on {ranked.failed} seed{'s' if ranked.failed > 1 else ''}; "
-    if ranked.max_over_bound is None:
-        return ("-", "-", "-", "-", f"{failed}{ranked.about}")
-    return (
-        ratio(ranked.max_over_bound),
-        ratio(ranked.max_over_mean),
-        share(ranked.moved_share),
-        count(ranked.unavailable_bundle_s),
-        f"{failed}{ranked.about}",
     )
 
 

@@ -244,7 +244,6 @@ def _texts(of: ast.Module) -> Iterator[str]:
 NAMES = {"told", "one", "found", "made", "standing", "wish", "given", "it", "said", "tell"}
 NAMES_KEPT = {
     "shedders.contest.comparison": "`said` is a field of a result's JSON",
-    "shedders.contest.recommendation": "`said` is a field of a result's JSON",
     "shedders.decisions.explanation": "`said` is a field of a command's JSON",
 }
 

@@ -144,20 +144,10 @@ def test_compare_writes_all_results_and_does_not_repeat_runs(run: Run) -> None:
     assert result.exit_code == 0, result.stderr
     for text in ("tiny: Three brokers", "ours", "transfer+least-resource-usage@upstream", "aims of ours", "sign test"):
         assert text in result.stdout
-    outcome = ContestComparison.model_validate(
-        {
-            name: value
-            for name, value in json.loads(Path("out/comparison.json").read_bytes()).items()
-            if name != "recommendation"
-        }
-    )
+    outcome = ContestComparison.model_validate_json(Path("out/comparison.json").read_bytes())
     assert outcome.seeds == [1, 2]
     assert [row.contender for row in outcome.scenarios[0].rows] == TWO.split()
     assert len(list(Path("out/runs/tiny").rglob("*.json"))) == 4
-    page = Path("out/contest.html").read_text()
-    assert "https://" not in page
-    assert page.count("<svg") == 2
-    assert "1 scenarios" not in page
     assert Path("out/plots/tiny.png").is_file()
     assert Path("out/churn.svg").is_file()
     assert "| ours |" in Path("out/tables.md").read_text()
@@ -173,7 +163,6 @@ def test_compare_gives_the_same_in_several_processes(run: Run) -> None:
     words = ("simulate", "compare", "tiny.toml", "--contenders", "ours", "--seeds", "1,2", "--output", "json")
     alone, many = (loaded(run(*words, "--jobs", jobs)) for jobs in (1, 2))
     assert many["digest"] == alone["digest"]
-    assert many["recommendation"] is None
 
 
 def test_a_contender_that_fails_is_told_and_ends_with_1(run: Run) -> None:
@@ -224,32 +213,27 @@ def test_seeds_as_people_write_them() -> None:
 # --- one's own cluster ----------------------------------------------------------------------------------------------------
 
 
-def test_which_strategy_suits_a_trace_of_ones_own(run: Run) -> None:
+def test_a_trace_of_ones_own_is_one_table(run: Run) -> None:
     assert run("simulate", "run", "tiny.toml", "--save-trace", "mine.npz").exit_code == 0
-    result = loaded(
-        run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1", "--output", "json")
-    )
-    answer = result["recommendation"]
-    assert answer["scenario"] == "mine"
-    assert answer["contender"] == "ours"
-    assert [item["place"] for item in answer["ranking"]] == [1, 2]
-    assert any(command.startswith("statechannel policy set ") for command in answer["commands"])
-    shown = run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1").stdout
-    assert "ranking for mine" in shown
-    assert "recommended for mine, over" in shown
-    assert ": ours: " in shown
-    assert "    statechannel policy set setting shedding weighted-move" in shown
+    words = ("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1")
+    (part,) = loaded(run(*words, "--output", "json"))["scenarios"]
+    assert (part["scenario"], part["best"]) == ("mine", ["ours"])
+    shown = run(*words, "--out", "out").stdout
+    assert shown.startswith("mine: ")
+    for text in (shown, Path("out/tables.md").read_text()):
+        assert all(name in text for name in TWO.split())
+        assert "used for tuning" not in text, "nothing is summed up over scenarios"
 
 
-def test_which_strategy_suits_a_snapshot(run: Run) -> None:
-    """What its cluster does now is among the contenders, and noise differs from seed to seed."""
+def test_a_snapshot_takes_part_with_what_its_cluster_does_now(run: Run) -> None:
+    """And noise differs from seed to seed."""
     snapshot = snapshot_of(cluster(7, Shape(brokers=4, bundles_each=6, hot=1, topics_each=2)))
     strategies = snapshot.strategies.model_copy(update={"shedding": "threshold", "placement": "round-robin"})
     settings = snapshot.settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 5.0}}})
     write_snapshot(snapshot.model_copy(update={"strategies": strategies, "settings": settings}), Path("s.json"))
     words = ("simulate", "compare", "--snapshot", "s.json", "--contenders", "ours", "--hours", "0.3")
     answer = loaded(run(*words, "--seeds", "1-2", "--output", "json"))
-    assert {item["contender"] for item in answer["recommendation"]["ranking"]} == {"ours", "as-it-is"}
+    assert {row["contender"] for row in answer["scenarios"][0]["rows"]} == {"ours", "as-it-is"}
     now = next(row for row in answer["scenarios"][0]["rows"] if row["contender"] == "as-it-is")
     assert "threshold, round-robin" in now["about"]
     assert len(set(now["digests"].values())) == 2
@@ -280,7 +264,7 @@ def test_without_its_libraries_every_command_says_what_to_install(
     refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "[simulate]")
 
 
-# --- generate, tuned ----------------------------------------------------------------------------------------------------------
+# --- generate -----------------------------------------------------------------------------------------------------------------
 
 
 def test_generate_writes_the_same_scenarios_for_the_same_seed(run: Run) -> None:
@@ -305,15 +289,3 @@ def test_generated_scenarios_are_a_group_of_results(run: Run) -> None:
     result = loaded(run("simulate", "compare", "./tiny.toml", "--contenders", TWO, "--seeds", "1", "--output", "json"))
     assert list(result["overall"]) == ["generated"]
     assert result["scenarios"][0]["best"]
-
-
-def test_tuned_adds_the_best_of_a_sweep_and_hides_the_rest(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shedders.contest.tuning.PAIRS", [("extensible", "transfer", "least-resource-usage", "")])
-    words = ("simulate", "compare", "./tiny.toml", "--contenders", "ours", "--seeds", "1", "--tuned", "upstream")
-    result = loaded(run(*words, "--output", "json"))
-    rows = {row["contender"]: row for row in result["scenarios"][0]["rows"]}
-    assert list(rows) == ["ours", "pulsar/tuned-each", "pulsar/tuned-overall"]
-    assert "transfer" in rows["pulsar/tuned-each"]["about"]
-    table = run(*words)
-    assert "ours: best by max/bound, and dominated" in table.stdout
-    assert "pulsar/tuned-each" in table.stdout

@@ -117,9 +117,7 @@ def test_reports_are_recorded_from_the_beginning_and_as_they_come(cluster: Clust
 
 
 @pytest.mark.kafka
-def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
-    cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_contest_runs_on_what_was_recorded(cluster: Cluster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.report()
     place = (*cluster.place, "--for", "0s")
     refused = run("simulate", "replay-live", *place, "--compare", "--history", "short.jsonl")
@@ -133,9 +131,8 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     result = run("simulate", "replay-live", *cluster.place, "--for", "1500ms", "--out", "out", *words)
     later.join()
     assert result.exit_code == 0, result.stderr
-    assert "ranking for load-history" in result.stdout
-    assert "recommended for load-history, over" in result.stdout
-    assert Path("out/contest.html").is_file()
+    assert result.stdout.startswith("load-history: ")
+    assert Path("out/comparison.json").is_file()
     # The same question, asked of the file.
     again = run("simulate", "compare", "--history", "load-history.jsonl", *words[1:], "--out", "out")
     assert again.exit_code == 0, again.stderr

@@ -1,6 +1,6 @@
 """Puts the figures of a contest into design/contest.md, and its pictures beside it.
 
-statechannel simulate compare --held-out --tuned upstream --seeds 1 --out FOLDER
+python -m tests.bench.tuned --held-out --seeds 1 --out FOLDER
 python -m tests.docs.contest FOLDER
 """
 
@@ -42,10 +42,7 @@ def block(comparison: ContestComparison) -> str:
 
 def keep(folder: Path) -> None:
     """Write page and pictures."""
-    found = orjson.loads((folder / "comparison.json").read_bytes())
-    comparison = ContestComparison.model_validate(
-        {name: one for name, one in found.items() if name in ContestComparison.model_fields}
-    )
+    comparison = ContestComparison.model_validate_json((folder / "comparison.json").read_bytes())
     text = _BLOCK.sub(lambda place: place[1] + block(comparison) + place[2], PAGE.read_text())
     pictures = {"churn": (folder / "churn.svg").read_bytes()}
     for name, others in PICTURES.items():

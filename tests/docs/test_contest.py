@@ -12,7 +12,7 @@ from shedders.contest.outcome import ContestRun
 from shedders.contest.runner import run_all
 from shedders.contest.sources import chosen_scenarios
 from shedders.contest.tables import markdown, rivals_grid
-from shedders.contest.tuning import BEST_OF_EACH, swept, tuned, without_sweep
+from tests.bench.tuned import BEST_OF_EACH, swept, tuned, without_sweep
 from tests.docs.contest import PAGE, PICTURES, block, keep
 from tests.support.contest_runs import field_of, ran
 
@@ -33,7 +33,7 @@ def test_figures_and_pictures_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
         for number, name in enumerate(("ours", *others)):
             (runs / f"{number}.json").write_bytes(orjson.dumps({"outcome": ran(name).outcome.model_dump(mode="json")}))
     (design / "contest").mkdir(parents=True)
-    (run / "comparison.json").write_bytes(orjson.dumps(comparison.model_dump(mode="json") | {"recommendation": None}))
+    (run / "comparison.json").write_bytes(orjson.dumps(comparison.model_dump(mode="json")))
     (run / "churn.svg").write_text("<svg/>")
     page = design / "contest.md"
     page.write_text("before\n<!-- contest -->\nold\n<!-- end -->\nafter\n")

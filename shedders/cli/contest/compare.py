@@ -7,9 +7,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import orjson
 import typer
@@ -38,15 +37,6 @@ if TYPE_CHECKING:
     from shedders.contest.comparison import ContestComparison
     from shedders.contest.contenders import Contender
     from shedders.contest.outcome import RunResult, TraceSource
-    from shedders.contest.recommendation import Recommendation
-
-
-class TunedSettings(StrEnum):
-    """Which of Pulsar's strategies are swept."""
-
-    UPSTREAM = "upstream"
-    RECOMMENDED = "recommended"
-    ALL = "all"
 
 
 LEAST_S: Final = 300.0
@@ -91,8 +81,7 @@ class CompareOptions:
     Attributes:
         contenders: Values of the option; empty: the default contenders.
         again: Repeat runs whose results are in the folder.
-        tuned: Which of Pulsar's strategies are swept (`shedders.contest.tuning.SWEEPS`); None: none.
-        suits: One trace of a real cluster, so a strategy is recommended for it.
+        own_cluster: One trace of a real cluster: nothing is summed up over scenarios.
         command: Command line that repeats the comparison, for people.
     """
 
@@ -102,9 +91,8 @@ class CompareOptions:
     out: Path | None
     again: bool
     output: Output
-    suits: bool
+    own_cluster: bool
     command: str
-    tuned: str | None = None
 
 
 @with_kafka
@@ -124,14 +112,6 @@ def compare(
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Include the held-out scenarios, which were not used for tuning.")
     ] = False,
-    tuned: Annotated[
-        TunedSettings | None,
-        typer.Option(
-            "--tuned",
-            help="Sweep the thresholds of Pulsar's strategies, as they are, mended, or both (24 or 48 runs of each trace): the "
-            "best of each scenario and the best overall become contenders.",
-        ),
-    ] = None,
     snapshot: Annotated[
         str | None,
         typer.Option(
@@ -155,7 +135,7 @@ def compare(
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Compare contenders on the same traces; for a snapshot, history or trace, recommend a strategy and settings."""
+    """Compare contenders on the same traces: of scenarios, or of your cluster by a snapshot, a history or a trace."""
     own = OwnCluster(snapshot, history, trace)
     _refuse_both(own, scenarios or [], held_out=held_out)
     if hours is not None and snapshot is None:
@@ -173,12 +153,11 @@ def compare(
         out=None if out is None else make_folder(out),
         again=again,
         output=output,
-        suits=own.is_set,
-        command=_command(scenarios or [], contenders or [], seeds, own, tuned, held_out=held_out),
-        tuned=None if tuned is None else tuned.value,
+        own_cluster=own.is_set,
+        command=_command(scenarios or [], contenders or [], seeds, own, held_out=held_out),
     )
     if not own.is_set:
-        contest(asked, _sources(scenarios or [], held_out=held_out))
+        contest(asked, scenario_sources(scenarios or [], held_out=held_out))
         return
     with scratch_folder(asked.out) as folder:
         source, extra = own_source(own, folder, connect, hours=hours or 2.0)
@@ -226,7 +205,12 @@ def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float)
     return replace(source, about=trace.about), extra
 
 
-def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
+def scenario_sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
+    """Sources of scenarios by name or file; without any, of the usual ones.
+
+    Raises:
+        StateChannelError: A scenario cannot be read.
+    """
     from shedders.contest.scenario import HELD_OUT
     from shedders.contest.sources import chosen_scenarios, usual_scenarios
 
@@ -252,7 +236,6 @@ def _command(
     contenders: Sequence[str],
     seeds: str,
     own: OwnCluster,
-    tuned: TunedSettings | None,
     *,
     held_out: bool,
 ) -> str:
@@ -263,7 +246,6 @@ def _command(
         "--seeds",
         seeds,
         *(["--held-out"] if held_out else []),
-        *(["--tuned", tuned] if tuned else []),
         *own.words,
     ]
     return shlex.join(words)
@@ -289,17 +271,25 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
         typer.Exit: Runs have failed, and were reported.
         StateChannelError: A contender is unknown, or results cannot be written.
     """
-    from shedders.contest.comparison import compared
     from shedders.contest.contenders import contenders
-    from shedders.contest.outcome import ContestRun
-    from shedders.contest.recommendation import recommended
-    from shedders.contest.runner import ResultStore, program_digest, run_all
-    from shedders.contest.tuning import swept, without_sweep
-    from shedders.contest.tuning import tuned as best_of_sweep
 
-    named = [*contenders(contender_names(asked.contenders)), *extra]
-    sweep = [] if asked.tuned is None else swept(asked.tuned)
-    field = list({contender.name: contender for contender in (*named, *sweep)}.values())
+    rans = run_field(asked, sources, [*contenders(contender_names(asked.contenders)), *extra])
+    present(asked, rans)
+    failed = [ran for ran in rans if ran.outcome is None]
+    if failed:
+        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def run_field(asked: CompareOptions, sources: Sequence[TraceSource], field: Sequence[Contender]) -> list[RunResult]:
+    """Run each contender on each source with each seed; finished runs are kept in the folder of the results.
+
+    Raises:
+        StateChannelError: Results cannot be written.
+    """
+    from shedders.contest.outcome import ContestRun
+    from shedders.contest.runner import ResultStore, program_digest, run_all
+
     runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
     store = None if asked.out is None else ResultStore(asked.out, program_digest(), overwrite=asked.again)
     shown_seed = asked.seeds[0]
@@ -312,33 +302,31 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")
             raise
-    shown = [*without_sweep(rans, sweep, named), *best_of_sweep(rans, sweep)]
-    comparison = compared(shown)
-    recommendation = recommended(comparison, shown) if asked.suits else None
-    _print(asked, comparison, recommendation)
-    if asked.out is not None:
-        say_written(write_results(asked, asked.out, comparison, recommendation, shown))
     kept = sum(ran.kept for ran in rans)
     if kept:
         say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
-    failed = [ran for ran in rans if ran.outcome is None]
-    if failed:
-        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
-        raise typer.Exit(ExitCode.FAILED)
+    return rans
 
 
-def _print(asked: CompareOptions, comparison: ContestComparison, recommendation: Recommendation | None) -> None:
-    from shedders.contest.tables import aims_grid, overall_grid, ranking_grid, rivals_grid, scenario_grid, standing_grid
+def present(asked: CompareOptions, rans: Sequence[RunResult]) -> None:
+    """Compare runs, print the result, and write it to the folder."""
+    from shedders.contest.comparison import compared
+
+    comparison = compared(rans)
+    _print(asked, comparison)
+    if asked.out is not None:
+        say_written(write_results(asked, asked.out, comparison, rans))
+
+
+def _print(asked: CompareOptions, comparison: ContestComparison) -> None:
+    from shedders.contest.tables import aims_grid, overall_grid, rivals_grid, scenario_grid, standing_grid
 
     if asked.output is Output.JSON:
-        print_json(document(comparison, recommendation))
+        print_json(comparison.model_dump(mode="json"))
         return
     for number, part in enumerate(comparison.scenarios):
         show(scenario_grid(part, comparison.against), gap=number > 0)
-    if recommendation is not None:
-        show(ranking_grid(recommendation))
-        for command in recommendation.commands:
-            show_command(command)
+    if asked.own_cluster:
         return
     for group in comparison.overall:
         show(overall_grid(comparison, group))
@@ -347,44 +335,25 @@ def _print(asked: CompareOptions, comparison: ContestComparison, recommendation:
     show(aims_grid(comparison, comparison.against, missed_only=True))
 
 
-def show_command(command: str) -> None:
-    """Print a command for the user to type."""
-    from statechannel.cli.kit.output import stdout
-
-    stdout().print(f"    {command}", markup=False)
-
-
-def document(comparison: ContestComparison, recommendation: Recommendation | None) -> dict[str, Any]:
-    """JSON document of `--output json` and `comparison.json`."""
-    fields = comparison.model_dump(mode="json")
-    fields["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
-    return fields
-
-
 def write_results(
-    asked: CompareOptions,
-    out: Path,
-    comparison: ContestComparison,
-    recommendation: Recommendation | None,
-    rans: Sequence[RunResult],
+    asked: CompareOptions, out: Path, comparison: ContestComparison, rans: Sequence[RunResult]
 ) -> list[Path]:
-    """Write document, tables, plots and page, and return the paths that people open."""
-    from shedders.contest.page import page
+    """Write document, tables and plots, and return the paths that people open."""
     from shedders.contest.plots import churn_picture, scenario_picture
     from shedders.contest.runner import file_name
     from shedders.contest.tables import (
         aims_grid,
         markdown,
         overall_grid,
-        ranking_grid,
         rivals_grid,
         scenario_grid,
         standing_grid,
     )
 
-    grids = [overall_grid(comparison, group) for group in comparison.overall]
-    grids += [rivals_grid(comparison), standing_grid(comparison)]
-    grids = grids if recommendation is None else [ranking_grid(recommendation)]
+    grids = []
+    if not asked.own_cluster:
+        grids += [overall_grid(comparison, group) for group in comparison.overall]
+        grids += [rivals_grid(comparison), standing_grid(comparison)]
     grids.append(aims_grid(comparison, comparison.against))
     grids += [scenario_grid(part, comparison.against) for part in comparison.scenarios]
     drawn = [
@@ -392,19 +361,16 @@ def write_results(
     ]
     drawn = [outcome for outcome in drawn if outcome.series.at_s]
     plots = make_folder(out / "plots")
-    with progress("plots", len(comparison.scenarios) + 2, unit="files") as update:
+    with progress("plots", len(comparison.scenarios) + 1, unit="files") as update:
         for number, part in enumerate(comparison.scenarios):
             mine = [outcome for outcome in drawn if outcome.scenario == part.scenario]
             if mine:
                 write_pictures(plots, file_name(part.scenario), scenario_picture(mine, title=part.scenario))
             update(number + 1)
         churn = write_pictures(out, "churn", churn_picture(comparison))
-        update(len(comparison.scenarios) + 1)
-        text = page(comparison, drawn, recommendation=recommendation, command=asked.command)
     contents = {
-        out / "contest.html": text.encode(),
         out / "comparison.json": orjson.dumps(
-            document(comparison, recommendation), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+            comparison.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         ),
         out / "tables.md": f"# The contest\n\n    {asked.command}\n\n{markdown(grids)}".encode(),
     }

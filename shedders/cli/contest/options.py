@@ -40,9 +40,7 @@ Seeds = Annotated[
 ]
 OutFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--out", "-o", metavar="DIR", help="Folder for results, tables, plots and the page. Results in it are reused."
-    ),
+    typer.Option("--out", "-o", metavar="DIR", help="Folder for results, tables and plots. Results in it are reused."),
 ]
 
 

@@ -59,16 +59,14 @@ def replay_live(
         Path, typer.Option("--history", metavar="FILE", help="Output file: one report per line.")
     ] = Path("load-history.jsonl"),
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing recording.")] = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare strategies on the recording, and recommend one.")
-    ] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare strategies on the recording.")] = False,
     contenders: Contenders = None,
     seeds: Seeds = "1-5",
     jobs: Jobs = 1,
     out: OutFolder = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Record the load reports of a running cluster; with --compare, recommend a strategy and settings.
+    """Record the load reports of a running cluster; with --compare, compare strategies on them.
 
     Reports are read from the oldest that Kafka has (one hour, by default) and then as brokers write them. Ctrl-C ends the
     recording early and keeps what was recorded. The command sends nothing to brokers, and writes nothing to Kafka.
@@ -106,7 +104,7 @@ def replay_live(
         out=folder,
         again=False,
         output=output,
-        suits=True,
+        own_cluster=True,
         command=f"statechannel simulate compare --history {history} --seeds {seeds}",
     )
     with scratch_folder(folder) as scratch:

@@ -1,4 +1,4 @@
-"""Side by side: medians, worst seeds, how sure differences are, aims, and who is recommended."""
+"""Side by side: medians, worst seeds, how sure differences are, and aims."""
 
 import random
 import re
@@ -10,18 +10,16 @@ import pytest
 from shedders.contest.comparison import COMPARED, ContenderRow, ContestComparison, ScenarioPart, compared
 from shedders.contest.figures import Certainty, certainty_of, marked, sign_test
 from shedders.contest.outcome import Measures, RunOutcome, RunResult
-from shedders.contest.recommendation import Recommendation, recommended
 from shedders.contest.tables import (
     aims_grid,
     markdown,
     outcome_grid,
     overall_grid,
-    ranking_grid,
     rivals_grid,
     scenario_grid,
     standing_grid,
 )
-from tests.support.contest_runs import contender, failed, field_of, outcome, ran, source
+from tests.support.contest_runs import failed, field_of, outcome, ran, source
 
 PAGE = Path(__file__).parents[3] / "design/cli.md"
 
@@ -268,81 +266,6 @@ def test_the_shares_of_best_and_dominated_are_shown_for_the_reference():
     )
 
 
-# --- which one suits ----------------------------------------------------------------------------------------------------------
-
-
-def best_of(*runs: RunResult) -> list[str]:
-    return [contender.contender for contender in recommended(compared(runs), runs).ranking]
-
-
-def test_the_lowest_load_suits_best_then_the_least_moved_then_the_most_available():
-    a = {"max_over_bound": 1.20, "moved_share": 0.1}
-    assert best_of(ran("a", **a), ran("b", max_over_bound=1.02, moved_share=0.5)) == ["b", "a"]
-    assert best_of(ran("a", max_over_bound=1.02, moved_share=0.5), ran("b", max_over_bound=1.03, moved_share=0.1)) == [
-        "b",
-        "a",
-    ]
-    alike = {"max_over_bound": 1.02, "moved_share": 0.5}
-    assert best_of(
-        ran("a", unavailable_bundle_s=3, **alike), ran("b", unavailable_bundle_s=1, **alike)
-    ) == ["b", "a"]  # fmt: skip
-
-
-def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
-    alike = {"max_over_bound": 1.02, "moved_share": 0.001}
-    now = contender("as-it-is")
-    runs = [ran("a", **alike, unavailable_bundle_s=1), ran(who=now, **alike, unavailable_bundle_s=3)]
-    recommendation = recommended(compared(runs), runs)
-    assert ([contender.contender for contender in recommendation.ranking], recommendation.commands) == (
-        ["as-it-is", "a"],
-        [],
-    )
-    assert "this is the present configuration of the cluster: no change is needed" in recommendation.messages
-    better = [ran("a", max_over_bound=1.0, moved_share=0.0), ran(who=now, max_over_bound=1.02, moved_share=0.0)]
-    assert best_of(*better) == ["a", "as-it-is"]
-    several = [ran(who, seed, max_over_bound=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
-    assert any("either is suitable" in line for line in recommended(compared(several), several).messages)
-
-
-def test_whoever_fails_comes_last():
-    runs = [
-        failed("none", 1),
-        ran("a", 1, max_over_bound=1.0),
-        failed("a", 2),
-        ran("b", 1, max_over_bound=3.0),
-        ran("b", 2),
-    ]
-    assert best_of(*runs) == ["b", "a", "none"]
-
-
-def test_a_recommendation_says_settings_commands_and_how_sure_it_is():
-    mine = contender("mine", overrides={"shedding.transfer.hit_threshold": 2, "parts.filters.max_topics": 5})
-    runs = [ran(seed=seed, who=mine, max_over_bound=1.1 + seed / 100) for seed in range(1, 7)]
-    runs += [ran("transfer@upstream", seed, max_over_bound=1.5) for seed in range(1, 7)]
-    recommendation = recommended(compared(runs), runs)
-    assert recommendation.contender == "mine"
-    assert recommendation.settings["shedding.transfer.hit_threshold"] == 2
-    assert "statechannel policy set setting shedding.transfer.hit_threshold 2" in recommendation.commands
-    assert "statechannel policy set setting filters.max_topics 5" in recommendation.commands
-    assert "statechannel policy set manager extensible" in recommendation.commands
-    assert recommendation.against_next["max_over_bound"].certainty is Certainty.SURE
-    said = " ".join(recommendation.messages)
-    assert "mine is lower on 6 of 6 seeds: sure (sign test, p = 0.031)" in said
-    assert "1.14 (worst seed 1.16) x the bound" in said.replace("1.135", "1.14")
-
-
-def test_one_seed_is_said_to_be_one():
-    runs = field_of((1,))
-    assert any("one seed does not show significance" in line for line in recommended(compared(runs), runs).messages)
-
-
-def test_when_all_fail_nothing_is_recommended():
-    runs = [failed("a"), failed("b")]
-    recommendation = recommended(compared(runs), runs)
-    assert (recommendation.contender, recommendation.commands) == (None, [])
-    assert "every run failed" in recommendation.messages[0]
-
-
 # --- tables -------------------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +280,6 @@ def test_tables_have_a_cell_for_every_header_and_markdown_a_line_for_every_row()
         aims_grid(result, "ours", missed_only=True),
         overall_grid(result, "seen"),
         outcome_grid(outcome(runs[0].run)),
-        ranking_grid(recommended(result, runs)),
     ]
     for grid in grids:
         assert all(len(line) == len(grid.headers) for line in grid.rows), grid.title
@@ -398,9 +320,6 @@ def test_many_failures_of_one_kind_are_one_line():
         "avg, seeds 1, 2, 3, 4, 5, 6 and 2 more, failed: ValueError: no",
         "avg, seed 9, failed: KeyError: x",
     )
-    assert ranking_grid(recommended(result, runs)).rows == (
-        ("1", "avg", "-", "-", "-", "-", "failed on 9 seeds; about avg"),
-    )
 
 
 def test_never_settled_reads_as_never():
@@ -422,10 +341,9 @@ def test_the_missed_aims_alone():
     ("row", "model", "more"),
     [
         ("`simulate run`", RunOutcome, {"digest"}),
-        ("`simulate compare`", ContestComparison, {"recommendation"}),
+        ("`simulate compare`", ContestComparison, set()),
         ("`simulate compare`: one of `scenarios`", ScenarioPart, set()),
         ("`simulate compare`: one of `rows`", ContenderRow, set()),
-        ("`simulate compare`: `recommendation`", Recommendation, set()),
     ],
 )
 def test_the_page_of_commands_has_every_key(row, model, more):

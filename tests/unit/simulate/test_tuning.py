@@ -1,9 +1,11 @@
 """Pulsar's strategies with their thresholds swept: who is chosen, and that the others are not shown."""
 
-from shedders.contest.comparison import compared
+from shedders.contest.comparison import ContestComparison, compared
 from shedders.contest.contenders import PAIRS, contender
 from shedders.contest.manager import Manager
-from shedders.contest.tuning import BEST_OF_EACH, BEST_OVERALL, GRID, swept, tuned, without_sweep
+from tests.bench import tuned as sweep_command
+from tests.bench.tuned import BEST_OF_EACH, BEST_OVERALL, GRID, swept, tuned, without_sweep
+from tests.cli.test_simulate import TINY
 from tests.support.contest_runs import contender as plain
 from tests.support.contest_runs import failed, ran, source
 
@@ -76,3 +78,17 @@ def test_outcomes_are_those_of_the_chosen_run():
     (once, _) = tuned(figures("x", a=(1.05, 0.3)), SWEEP)
     assert once.outcome.contender == BEST_OF_EACH
     assert once.digest == figures("x", a=(1.05, 0.3))[0].digest
+
+
+def test_the_command_shows_the_best_of_the_sweep_and_hides_the_rest(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sweep_command, "PAIRS", [("extensible", "transfer", "least-resource-usage", "")])
+    scenario = tmp_path / "tiny.toml"
+    scenario.write_text(TINY)
+    sweep_command.main([str(scenario), "--contenders", "ours", "--seeds", "1", "--out", str(tmp_path / "out")])
+    comparison = ContestComparison.model_validate_json((tmp_path / "out" / "comparison.json").read_bytes())
+    rows = {row.contender: row for row in comparison.scenarios[0].rows}
+    assert list(rows) == ["ours", BEST_OF_EACH, BEST_OVERALL]
+    assert "transfer" in rows[BEST_OF_EACH].about
+    shown = capsys.readouterr().out
+    assert "ours: best by max/bound, and dominated" in shown
+    assert BEST_OF_EACH in shown

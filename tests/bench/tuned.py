@@ -1,5 +1,8 @@
 """Pulsar's strategies with their thresholds swept over a stated grid: the best of each scenario, and the best over all of them.
 
+`python -m tests.bench.tuned [SCENARIO|FILE]... --out DIR` compares as `statechannel simulate compare` does, with these two beside
+the others.
+
 Ours aims at 5 % where Pulsar's defaults tolerate 10 to 50: a comparison with the defaults alone is one of thresholds. Every pair
 of `shedders.contest.contenders.PAIRS` takes part with its defaults and with each value of `GRID`. The best is chosen after the
 fact, by the same runs that it is judged by, which is in its favour.
@@ -7,13 +10,21 @@ fact, by the same runs that it is judged by, which is in its favour.
 
 from __future__ import annotations
 
+import argparse
+import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, median
 from typing import Final, NamedTuple
 
-from shedders.contest.contenders import PAIRS, RECOMMENDED, UPSTREAM, Contender, contender
+from shedders.cli.contest.compare import CompareOptions, present, run_field, scenario_sources
+from shedders.cli.contest.options import contender_names, parse_seeds
+from shedders.contest.contenders import PAIRS, RECOMMENDED, UPSTREAM, Contender, contender, contenders
 from shedders.contest.outcome import RunResult
+from statechannel.cli.kit.folders import make_folder
+from statechannel.cli.kit.output import Output
 
 BEST_OF_EACH: Final = "pulsar/tuned-each"
 BEST_OVERALL: Final = "pulsar/tuned-overall"
@@ -135,3 +146,38 @@ def _renamed(ran: RunResult, name: str, about: str) -> RunResult:
     run = replace(ran.run, contender=replace(ran.run.contender, name=name, about=about))
     outcome = None if ran.outcome is None else ran.outcome.model_copy(update={"contender": name})
     return replace(ran, run=run, outcome=outcome)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the sweep beside the contenders, and show and write the comparison."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.tuned", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO|FILE", help="default: all built-in scenarios")
+    parser.add_argument("--held-out", action="store_true", help="include the held-out scenarios")
+    parser.add_argument(
+        "--sweep", choices=list(SWEEPS), default=UPSTREAM, help="as in Pulsar (default), mended, or both"
+    )
+    parser.add_argument("--contenders", action="append", default=[], metavar="NAMES", help="as of `simulate compare`")
+    parser.add_argument("--seeds", type=parse_seeds, default="1", help="1-5 or 1,2,7; default: 1")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder of the results; runs are reused")
+    given = parser.parse_args(words)
+    asked = CompareOptions(
+        contenders=given.contenders,
+        seeds=given.seeds,
+        jobs=given.jobs,
+        out=make_folder(given.out),
+        again=False,
+        output=Output.TABLE,
+        own_cluster=False,
+        command=shlex.join(["python", "-m", "tests.bench.tuned", *(sys.argv[1:] if words is None else words)]),
+    )
+    named, sweep = contenders(contender_names(asked.contenders)), swept(given.sweep)
+    field = list({one.name: one for one in (*named, *sweep)}.values())
+    rans = run_field(asked, scenario_sources(given.scenarios, held_out=given.held_out), field)
+    present(asked, [*without_sweep(rans, sweep, named), *tuned(rans, sweep)])
+    if failed := [ran for ran in rans if ran.outcome is None]:
+        sys.exit(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
+
+
+if __name__ == "__main__":
+    main()
