@@ -30,7 +30,6 @@ from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, 
 from shedders.decisions.topic import DecisionReader
 from shedders.model.plan import Reason
 from statechannel.audit.engine import ExportSource
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.audit.options import read_at_ms
@@ -54,9 +53,8 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
-from statechannel.cli.kit.registry import live_writers
 from statechannel.cli.kit.requests import requests_in, requests_seen
-from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records, writers_of_file
+from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
@@ -412,12 +410,12 @@ def why_document(connection: Connection, name: str, limit: int) -> dict[str, Any
 def _why(connection: Connection | None, file: Path | None, name: str, limit: int) -> tuple[Explanation, dict[str, Any]]:
     """The explanation, and its document; by the live channel, or by a file."""
     if connection is not None:
-        trail = _trail(name, ForgeryCheck(live_writers(connection)))
+        trail = _trail(name)
         views = read_channel(connection, [trail.observe])
         _settle(trail, views, name)
         book, asked = _decisions_about(connection, trail, limit), requests_seen(connection)
     elif file is not None:
-        trail = _trail(name, ForgeryCheck(writers_of_file(file)))
+        trail = _trail(name)
         views = read_file(file, [trail.observe])
         _settle(trail, views, name)
         requests = side_records(file, SideRole.REQUESTS)
@@ -484,9 +482,9 @@ def _explains(record: AnyRecord, key: KeyState) -> bool:
     return key.owner is None and any(entry.bundle == key.name for entry in record.placed)
 
 
-def _trail(name: str, check: ForgeryCheck | None = None) -> Trail:
+def _trail(name: str) -> Trail:
     try:
-        return Trail(name, check)
+        return Trail(name)
     except ValueError as error:
         raise CommandError(
             str(error), hint="Use tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from statechannel.audit.forgeries import ForgedStart, ForgeryCheck
 from statechannel.audit.ownership import lost_of
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, is_bundle, parse_key, split_typed_topic, topic_hash
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
@@ -54,8 +53,6 @@ class BundleChange:
         by: Broker that wrote the first record.
         reason: What the first record gives as its reason; for people.
         failure: Why it did not end as asked, such as the error of a hook, by the record that ended it; for people.
-        foreign: What shows that one of its records is forged (`statechannel.audit.forgeries`); empty: nothing does.
-        forged_start: A forged record began it: what is known of the operation whose id it bears is not about it.
         children: Keys of the parts, of a split.
         ended_ms: Log time of its last record; equals `began_ms` where there is one only.
     """
@@ -76,8 +73,6 @@ class BundleChange:
     forced: bool = False
     reason: str | None = None
     failure: str | None = None
-    foreign: str = ""
-    forged_start: bool = False
     children: Sequence[str] = field(default=())
 
 
@@ -91,23 +86,17 @@ class Trail:
             into parts of which none holds it alone.
         owner: Who serves that bundle.
 
-    Args:
-        check: Looks for forged records; with what the registry shows, if it was read.
-
     Raises:
         ValueError: The name is neither a bundle nor a topic.
     """
 
-    def __init__(self, name: str, check: ForgeryCheck | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self._wanted, self.title = _meant(name)
         self.changes: list[BundleChange] = []
         self.bundle: str | None = None
         self.owner: str | None = None
         self._open: dict[str, int] = {}
         self._owners: dict[str, str | None] = {}
-        self._check = ForgeryCheck() if check is None else check
-        self._foreign = ""
-        self._start: ForgedStart | None = None
 
     @property
     def names(self) -> Sequence[str]:
@@ -132,8 +121,6 @@ class Trail:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         key, change = judgement.key, judgement.record
-        sign = self._check.sign(record, judgement)
-        self._foreign, self._start = "" if sign is None else sign.message, self._check.start(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or key is None or change is None:
             return
         if key.namespace != self._wanted.namespace:
@@ -177,8 +164,6 @@ class Trail:
     def _goes_on(self, place: int, key: KeyState) -> bool:
         """Whether a record belongs to the open change: by its operation, or because it ends the change without one."""
         before = self.changes[place]
-        if self._start is not None and self._start.offset == key.offset:
-            return False
         if before.operation is not None and before.operation == key.operation:
             return True
         if before.what is not What.UNDER_WAY:
@@ -201,7 +186,6 @@ class Trail:
         updated = replace(
             updated,
             failure=change.text("reason") if gave_up else updated.failure,
-            foreign=updated.foreign or self._foreign,
             ended_ms=max(updated.began_ms, record.timestamp_ms),
             wanted=(change.to if in_flight else None) or updated.wanted,
             forced=updated.forced or change.forced,
@@ -231,8 +215,6 @@ class Trail:
             partition=record.partition,
             by=change.broker,
             reason=change.text("reason"),
-            foreign=self._foreign,
-            forged_start=self._start is not None,
             **more,
         )
 

@@ -127,11 +127,6 @@ def _now(trail: Trail) -> str:
 def _step(change: BundleChange, book: DecisionBook, asker: CommandOrigin | None) -> ExplanationStep:
     took_ms = change.ended_ms - change.began_ms
     decided = book.by_operation(change.operation)
-    if change.forged_start and (decided is not None or asker is not None):
-        # Who requested an operation did not write the forged record that bears its id.
-        stated = f" (its reason: {change.reason})" if change.reason else ""
-        of_another = f"it bears the id of operation {change.operation}, but its requester did not request this{stated}"
-        return _plain(change, took_ms, of_another)
     chosen = _placement(change, book) if decided is None else None
     because = _because(change, asker, chosen) if decided is None else _decided(decided)
     step = _plain(change, took_ms, because)
@@ -145,7 +140,7 @@ def _plain(change: BundleChange, took_ms: int, because: str | None) -> Explanati
         bundle=change.bundle,
         what=change.what.value,
         message=_sentence(change, took_ms),
-        because="; ".join(filter(None, [change.foreign or None, because])) or None,
+        because=because,
         operation=change.operation,
         source=change.source,
         destination=change.destination,
@@ -228,15 +223,13 @@ def _because(change: BundleChange, asker: CommandOrigin | None, chosen: BundleDe
         return f"no broker served it and a client looked it up{stated}{to}"
     if change.reason == SHUTDOWN and change.source == change.by:
         return f"{change.by} was stopped cleanly and handed it over{to}"
-    if change.operation is not None and not change.foreign and change.what is What.ASSIGNED and change.source is None:
+    if change.operation is not None and change.what is What.ASSIGNED and change.source is None:
         unknown = (
             "no decision record mentions its operation: brokers without the balancer write none, and old ones expire"
         )
         return (
             f"no broker served it and a client looked it up; {change.by} chose the destination; {unknown}{stated}{to}"
         )
-    if change.foreign:
-        return f"no request or decision names its operation{stated}{to}"
     if change.operation is not None:
         what = "no decision record mentions its operation: it was requested by hand, or the record has expired"
         return f"{what}{stated}{to}"

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark.core.schemas import batch_of
-from statechannel.audit import forgeries, origins, rejections
+from statechannel.audit import origins, rejections
 from statechannel.audit.engine import GapCount, Wants
 from statechannel.audit.gap_list import sum_gap_rows
 from statechannel.audit.moves import MoveCause, move_fields
@@ -210,8 +210,6 @@ class _Part:
             body["rejected"] = as_rows(seen.rejections)
         if seen.origins is not None:
             body["origins"] = origins.as_rows(seen.origins)
-        if seen.forgeries is not None:
-            body["forged"] = forgeries.as_rows(seen.forgeries)
         yield PART, number, -1, None, orjson.dumps(body)
         for key in part.view.existing():
             yield LINE, number, -1, key.key, line(key)
@@ -369,10 +367,6 @@ def rejected_of(bodies: Bodies) -> dict[str, Any]:
 
 def origins_of(bodies: Bodies) -> dict[str, Any]:
     return origins.put_together(body["origins"] for _, body in bodies)
-
-
-def forged_of(bodies: Bodies) -> dict[str, Any]:
-    return forgeries.put_together(body["forged"] for _, body in bodies)
 
 
 def moves_of(bodies: Bodies) -> list[dict[str, Any]]:

@@ -36,7 +36,6 @@ from spark.replay.fold import (
     bytes_of,
     direct_work_of,
     findings_of_all,
-    forged_of,
     gap_count_of,
     gap_sums_of,
     moves_of,
@@ -344,7 +343,7 @@ class Replay:
 
     def _columns(self) -> list[str]:
         wants = self._request.wants
-        timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins, wants.forged)
+        timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins)
         times = ["timestamp_ms"] if any(timed) or wants.has_history else []
         return ["partition", "offset", *times, "key", "value"]
 
@@ -396,7 +395,6 @@ class Replay:
             gap_sums=gap_sums_of(self._bodies) if wants.gaps else None,
             rejected=rejected_of(self._bodies) if wants.rejected else None,
             origins=origins_of(self._bodies) if wants.origins else None,
-            forged=forged_of(self._bodies) if wants.forged else None,
             states=[*self._states()] if wants.states else None,
             complete=complete,
         )

@@ -80,7 +80,7 @@ class MemberStatus(TypedDict):
         pending: Own records whose verdict has not been read back.
         oldest_debt_s: Age of the oldest debt; 0 without one.
         repair_paused: Why repair is paused, since many brokers were lost at once; None if it is not.
-        forged: Records in its name that it did not write: their number and the first of them; None without any.
+        forged: Records in its name that it did not write: their number and the newest of them; None without any.
         differs: With which brokers it differs in accepted states, as its registry record has it; None if with none.
         in_flight: Bundles between two owners.
         verdicts: Channel records that were read, by verdict.

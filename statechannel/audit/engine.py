@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, Protocol
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import ALL_GAPS, GapFilter
 from statechannel.audit.moments import WHOLE_LOG, AsOf, Cut, LogWindow
-from statechannel.audit.writers import WritersHeard
 from statechannel.extras import install_command
 
 ENGINES_GROUP = "statechannel.audit_engines"
@@ -86,12 +85,10 @@ class Wants:
         rejected: Rejected records by reason, writer and winner.
         states: Every accepted state.
         origins: The start of each operation.
-        forged: Forged records.
         all_records: The records of all namespaces are listed, as a history.
         window: Part of the log to which the history and the rejected records are limited.
         by: Broker to whose records they are limited.
         gap_filter: The gaps that are listed.
-        writers: What the registry shows of the processes; None: it was not read.
     """
 
     gaps: bool = False
@@ -104,12 +101,10 @@ class Wants:
     rejected: bool = False
     states: bool = False
     origins: bool = False
-    forged: bool = False
     all_records: bool = False
     window: LogWindow = WHOLE_LOG
     by: str | None = None
     gap_filter: GapFilter = ALL_GAPS
-    writers: WritersHeard | None = None
 
     @property
     def has_history(self) -> bool:
@@ -171,7 +166,6 @@ class AuditResult:
         rejected: See `statechannel.audit.rejections`.
         states: Lines of the digest, by key.
         origins: See `statechannel.audit.origins.put_together`.
-        forged: See `statechannel.audit.forgeries.put_together`.
     """
 
     answer: dict[str, Any]
@@ -187,7 +181,6 @@ class AuditResult:
     rejected: Mapping[str, Any] | None = None
     states: Sequence[bytes] | None = None
     origins: Mapping[str, Any] | None = None
-    forged: Mapping[str, Any] | None = None
     complete: Mapping[str, Any] = field(default_factory=dict)
 
 

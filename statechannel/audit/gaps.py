@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
 from statechannel.audit.incident import seconds
 from statechannel.audit.ownership import (
     SERVED,
@@ -37,7 +36,6 @@ from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
-_SIGNS_SHOWN = 3
 _BRIEF_MAX = 60
 _BEFORE_LOG = "began before the first record judged"
 SLOW_RELEASE_MS = 2_000
@@ -85,7 +83,6 @@ class Gap:
         why: A sentence, with the names of the brokers.
         brief: The same with what kept the bundle unserved first, and without a long reason of the change that began it.
         certain: False: the log no longer shows whether the bundle had been served before. Only of gaps `before-log`.
-        forged: Offsets of forged records among those that began, continued or ended it; `why` says what shows it.
     """
 
     bundle: str
@@ -104,7 +101,6 @@ class Gap:
     unassigned_ms: int = 0
     repaired: bool = False
     certain: bool = True
-    forged: tuple[int, ...] = ()
     brief: str = field(default="", compare=False)
 
     @property
@@ -129,7 +125,6 @@ class _Open:
         declines: How often a broker declined it.
         declined: By whom and why, the last time.
         assigned: Who assigned it then; empty: no broker yet.
-        forged: Forged records of it, by offset.
         slow: Which broker took long to release it, and how long; empty: none did.
         hand_over: Its owner let it go as it shut down.
     """
@@ -141,7 +136,6 @@ class _Open:
     declines: int = 0
     declined: str = ""
     assigned: str = ""
-    forged: list[tuple[int, ForgerySign]] = field(default_factory=list)
     slow: str = ""
     hand_over: bool = False
 
@@ -149,13 +143,11 @@ class _Open:
         """The gap, with what happened in it in its sentence."""
         often = f", the last of {self.declines} times" if self.declines > 1 else ""
         declined = f"{self.declined}{often}" if self.declines else ""
-        signs = "; ".join(sign.at(offset) for offset, sign in self.forged[:_SIGNS_SHOWN])
         gap = self.gap
         return replace(
             gap,
-            why=_joined(gap.why, self.slow, declined, self.assigned, signs),
-            brief=_joined(self.slow, declined, gap.brief, self.assigned, signs),
-            forged=tuple(offset for offset, _ in self.forged) or gap.forged,
+            why=_joined(gap.why, self.slow, declined, self.assigned),
+            brief=_joined(self.slow, declined, gap.brief, self.assigned),
         )
 
 
@@ -170,12 +162,9 @@ class Gaps:
 
     Args:
         ended: Called with each ended gap; then only the sums of ended gaps are kept.
-        check: Shared with other observers.
     """
 
-    def __init__(self, ended: Callable[[Gap], None] | None = None, check: ForgeryCheck | None = None) -> None:
-        self._check = ForgeryCheck() if check is None else check
-        self._sign: ForgerySign | None = None
+    def __init__(self, ended: Callable[[Gap], None] | None = None) -> None:
         self.closed: list[Gap] = []
         self._ended = self.closed.append if ended is None else ended
         self._open: dict[str, _Open] = {}
@@ -185,7 +174,6 @@ class Gaps:
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         self._trails.take(record, decoded)
-        self._check.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: owners, and unserved bundles with the time since when."""
@@ -210,7 +198,6 @@ class Gaps:
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """A cold start has changed the states of bundles: it ends gaps, and begins others."""
-        self._sign = None
         place = view.partition, cold_start.offset, cold_start.timestamp_ms
         record = RecordRead(Topic.CHANNEL, *place, COLD_START_KEY, None)
         for bundle, _, _ in cold_start.overruled or ():
@@ -282,7 +269,6 @@ class Gaps:
             self._open[bundle].on_request = unloaded and not _is_shutdown(change)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        self._sign = self._check.sign(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
             return
         key, change = judgement.key, judgement.record
@@ -292,13 +278,6 @@ class Gaps:
             self._split(record, key)
         else:
             self._step(record, change, key.name, key.was)
-            held = self._open.get(key.name)
-            if held is not None:
-                self._note_forged(held, record)
-
-    def _note_forged(self, held: _Open, record: RecordRead) -> None:
-        if self._sign is not None:
-            held.forged.append((record.offset, self._sign))
 
     def all(self) -> list[Gap]:
         every = [*self.closed, *self.open()]
@@ -465,7 +444,6 @@ class Gaps:
         if held is None:
             return
         self._end_waiting(held, record)
-        self._note_forged(held, record)
         end_ms = max(record.timestamp_ms, held.gap.start_ms)
         self._ended(replace(held.so_far(), end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
 
@@ -518,7 +496,6 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
         "repaired": gap.repaired,
         "why": gap.why,
         "certain": gap.certain,
-        "forged": list(gap.forged),
     }
 
 

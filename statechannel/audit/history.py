@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from statechannel.audit.forgeries import ForgedStart, ForgeryCheck, ForgerySign
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
@@ -43,8 +42,6 @@ class HistoryLine:
     action: str | None = None
     operation: str | None = None
     reason: str | None = None
-    forged: str | None = None
-    """Code of what shows that it is forged (`statechannel.audit.forgeries`)."""
 
 
 class History:
@@ -57,7 +54,6 @@ class History:
         name: Bundle, topic or namespace; None: all.
         window: Later and earlier records are only read for what they changed.
         by: Only records of this broker; undecodable ones name none.
-        check: Shared with other observers; it looks at all records of the log.
 
     Attributes:
         title: Subject of the history.
@@ -74,7 +70,6 @@ class History:
         *,
         window: LogWindow = WHOLE_LOG,
         by: str | None = None,
-        check: ForgeryCheck | None = None,
     ) -> None:
         self._parts: KeyParts | None = None
         self.title = "all namespaces"
@@ -84,7 +79,6 @@ class History:
         self._window, self._by = window, by
         self.rows = Spool(None if name is not None else history_order)
         self._changes = ChangeHistory(self._concerns)
-        self._check = ForgeryCheck() if check is None else check
 
     @property
     def namespace(self) -> str | None:
@@ -107,8 +101,7 @@ class History:
         return False
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Learn the series of ids from a record of a joining reader; it has no verdict, and is not listed."""
-        self._check.taken(record, decoded)
+        """Ignore a record of a joining reader: it has no verdict, and is not listed."""
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Continue the history from a joining reader's view."""
@@ -125,12 +118,9 @@ class History:
         if parts is None:
             self._without_bundle(record, judgement)
             return
-        sign = self._check.sign(record, judgement)
-        if not self._concerns(parts):
-            return
-        changes = self._changes.describe(record, judgement, sign, self._check.start(record, judgement))
-        line = history_line(record, judgement, sign)
-        self._list(line, {"relation": self._relation(parts)} | changes)
+        if self._concerns(parts):
+            changes = self._changes.describe(record, judgement)
+            self._list(history_line(record, judgement), {"relation": self._relation(parts)} | changes)
 
     def _without_bundle(self, record: RecordRead, judgement: Judgement) -> None:
         """A record whose key is of no bundle or namespace: a mark, or junk. Heartbeats are left out: one a second."""
@@ -142,7 +132,7 @@ class History:
             line = replace(line, kind="mark", by=by, note=judgement.why)
             self._list(line, {"relation": "none"} | NO_CHANGE | {"incarnation": incarnation})
         else:
-            self._list(line, {"relation": "none"} | self._changes.describe(record, judgement, None))
+            self._list(line, {"relation": "none"} | self._changes.describe(record, judgement))
 
     def _list(self, line: HistoryLine, more: dict[str, Any]) -> None:
         if (self._by is None or line.by == self._by) and self._window.has(line.offset, line.timestamp_ms):
@@ -209,15 +199,11 @@ def end_of(parts: KeyParts) -> int:
     return parts.upper + (parts.upper == FULL_UPPER)
 
 
-def history_line(record: RecordRead, judgement: Judgement, sign: ForgerySign | None = None) -> HistoryLine:
-    """One record as a line of history.
-
-    Args:
-        sign: What shows that it is forged.
-    """
+def history_line(record: RecordRead, judgement: Judgement) -> HistoryLine:
+    """One record as a line of history."""
     decoded = judgement.record
     place = (record.partition, record.offset, record.timestamp_ms, (record.key or b"").decode(errors="replace"))
-    note = _note(judgement, sign)
+    note = _note(judgement)
     if decoded is None:
         return HistoryLine(*place, judgement.verdict, "null" if record.value is None else "-", note)
     return HistoryLine(
@@ -233,11 +219,10 @@ def history_line(record: RecordRead, judgement: Judgement, sign: ForgerySign | N
         action=decoded.text("action"),
         operation=decoded.text("operation"),
         reason=decoded.text("reason"),
-        forged=None if sign is None else sign.code,
     )
 
 
-def _note(judgement: Judgement, sign: ForgerySign | None) -> str:
+def _note(judgement: Judgement) -> str:
     decoded, note = judgement.record, judgement.why
     if decoded is not None:
         if judgement.verdict is Verdict.ACCEPTED and decoded.children is not None:
@@ -246,7 +231,7 @@ def _note(judgement: Judgement, sign: ForgerySign | None) -> str:
             note = ", ".join(filter(None, [note, "forced", repair_reason(decoded)]))
     if not note and judgement.verdict in REJECTIONS:
         note = MEANING[judgement.verdict]
-    return note if sign is None else "; ".join(filter(None, [sign.message, note]))
+    return note
 
 
 def history_fields(line: HistoryLine) -> dict[str, Any]:
@@ -265,7 +250,6 @@ def history_fields(line: HistoryLine) -> dict[str, Any]:
         "action": line.action,
         "operation": line.operation,
         "reason": line.reason,
-        "forged": line.forged,
         "note": line.note,
     }
 
@@ -324,14 +308,8 @@ class ChangeHistory:
             if parts is not None and self._concerns(parts):
                 self._note(overruled.key, None if key is None else known_state_of(key))
 
-    def describe(
-        self, record: RecordRead, judgement: Judgement, sign: ForgerySign | None, start: ForgedStart | None = None
-    ) -> dict[str, Any]:
-        """What a record changed.
-
-        Args:
-            start: The forged record that began its move.
-        """
+    def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
+        """What a record changed."""
         decoded, key = judgement.record, judgement.key
         fields = dict(NO_CHANGE)
         if judgement.verdict in REJECTIONS:
@@ -343,20 +321,13 @@ class ChangeHistory:
                 "flow": decoded.text("flow"),
                 "decision": decoded.text("decision"),
                 "lost": None if lost is None else lost._asdict(),
-                "began": self._began.get(_place_of(decoded, start)),
+                "began": self._began.get(decoded.text("operation")),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
-            fields |= self._accepted(record, decoded, key, sign, start)
+            fields |= self._accepted(record, decoded, key)
         return fields
 
-    def _accepted(
-        self,
-        record: RecordRead,
-        decoded: Record,
-        key: KeyState,
-        sign: ForgerySign | None,
-        start: ForgedStart | None,
-    ) -> dict[str, Any]:
+    def _accepted(self, record: RecordRead, decoded: Record, key: KeyState) -> dict[str, Any]:
         before, after = self._known.get(key.name), known_state_of(key)
         self._note(key.name, after)
         fields: dict[str, Any] = {
@@ -366,14 +337,13 @@ class ChangeHistory:
         children = self._children(key)
         if decoded.children is not None:
             fields["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
-        operation = _place_of(decoded, start)
+        operation = decoded.text("operation")
         if operation is not None and operation not in self._began:
             began = {
                 "offset": record.offset,
                 "by": decoded.broker,
                 "action": decoded.text("action"),
                 "reason": decoded.text("reason"),
-                "forged": None if sign is None else sign.code,
             }
             remember(self._began, operation, began, _OPERATIONS_MAX)
         return fields
@@ -397,8 +367,3 @@ class ChangeHistory:
             self._known.pop(name, None)
         else:
             self._known[name] = known
-
-
-def _place_of(decoded: Record, start: ForgedStart | None) -> str | None:
-    """The operation of a record; a move that a forged one began is its own, whatever id it bears."""
-    return decoded.text("operation") if start is None else start.place

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
-
-from statechannel.audit.acknowledgements import Acknowledgements, acknowledged_sentence
-from statechannel.audit.writers import Disowned
+from typing import NamedTuple
 
 KEPT_MAX = 200
 """Number of newest incidents that are kept."""
@@ -42,14 +39,12 @@ class Incident(NamedTuple):
     Attributes:
         at_ms: The log's time at which it began.
         message: A sentence.
-        disowned: Of forged records that a broker reports: which.
         lost: The broker that it is about, of a loss (`LOST`, `OWNER_LOST`).
     """
 
     at_ms: int
     kind: IncidentKind
     message: str
-    disowned: Disowned | None = None
     lost: str | None = None
 
 
@@ -62,26 +57,6 @@ def without_repaired(incidents: Iterable[Incident]) -> list[Incident]:
         for incident in every
         if incident.kind is not IncidentKind.LOST or (incident.lost, incident.at_ms) not in repaired
     ]
-
-
-def without_listed(
-    incidents: Iterable[Incident], forged: Sequence[Mapping[str, Any]], acknowledged: Acknowledgements
-) -> list[Incident]:
-    """The incidents of a registry, without reports of records that the log's own list of forged ones has.
-
-    Other reports of forged records say who acknowledged them.
-    """
-    listed = [
-        incident for incident in incidents if incident.disowned is None or not incident.disowned.is_listed(forged)
-    ]
-    return [_with_acknowledgement(incident, acknowledged) for incident in listed]
-
-
-def _with_acknowledgement(incident: Incident, acknowledged: Acknowledgements) -> Incident:
-    item = None if incident.disowned is None else acknowledged.of_report(incident.disowned.forged)
-    if item is None:
-        return incident
-    return incident._replace(message=f"{incident.message}; {acknowledged_sentence(item.fields())}")
 
 
 def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from statechannel.audit.acknowledgements import Acknowledgements
-from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck, as_rows, forged_sentence
 from statechannel.audit.gaps import Gap, GapCause, Gaps
 from statechannel.audit.incident import KEPT_MAX, DeclineCount, Incident, IncidentKind, seconds
 from statechannel.audit.overlaps import HeardIn, first_heard_ms
 from statechannel.audit.ownership import lost_of, writing_process
-from statechannel.audit.writers import TimesHeard
+from statechannel.audit.writers import TimesHeard, WritersHeard
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -95,20 +92,17 @@ class ChannelIncidents:
     Args:
         gap_over_ms: Shorter gaps in service are not incidents.
         with_gaps: Find the gaps; else the caller finds them, and passes them to `add_gap`.
-        check: Shared with other observers.
+        writers: What the registry shows of the processes; None: it was not read.
 
     Attributes:
-        forgeries: Forged records.
         declined: Bundles by name; the newest `DECLINED_MAX`.
         requesters: Who asked for an operation, by its id, as far as the caller knows.
-        acknowledged: What persons have acknowledged, as far as the caller knows.
     """
 
-    def __init__(self, gap_over_ms: float, *, with_gaps: bool = True, check: ForgeryCheck | None = None) -> None:
+    def __init__(self, gap_over_ms: float, *, with_gaps: bool = True, writers: WritersHeard | None = None) -> None:
         self._gap_over_ms = gap_over_ms
-        check = self._check = ForgeryCheck() if check is None else check
-        self.forgeries = ForgeriesFound(check)
-        self._gaps = Gaps(check=check) if with_gaps else None
+        self._writers = writers
+        self._gaps = Gaps() if with_gaps else None
         self._lost: dict[tuple[str, str | None, int], _Lost] = {}
         self._newest_loss: dict[tuple[str, str | None], _Lost] = {}
         self._written_ms: dict[tuple[str, str], TimesHeard] = {}
@@ -119,18 +113,15 @@ class ChannelIncidents:
         self._declines: dict[str, DeclineCount] = {}
         self.declined: dict[str, DeclinedBundle] = {}
         self.requesters: Mapping[str, str] = {}
-        self.acknowledged = Acknowledgements()
         self._bundles: dict[str, int] = {}
         self._unloaded: dict[str, set[str]] = {}
         self._deletions: dict[tuple[str, int], NamespaceDeletion] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        forged = self._check.sign(record, judgement) is not None
-        self._note_writer(record, judgement, forged=forged)
+        self._note_writer(record, judgement)
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
-        self.forgeries.observe(record, judgement)
         if self._gaps is not None:
             self._gaps.observe(record, judgement)
         change = judgement.record
@@ -154,12 +145,12 @@ class ChannelIncidents:
             for repaired in self._repairing.pop(judgement.key.name, ()):
                 repaired.served.add(judgement.key.name)
         self._note_decline(record, change, judgement.key)
-        self._note_deletion(record, change, judgement.key, forged=forged)
+        self._note_deletion(record, change, judgement.key)
         self._note_gaps()
 
-    def _note_writer(self, record: RecordRead, judgement: Judgement, *, forged: bool) -> None:
+    def _note_writer(self, record: RecordRead, judgement: Judgement) -> None:
         """Partitions come one after the other: what a lost process wrote to one may be known before its loss is."""
-        process = None if forged else writing_process(record, judgement)
+        process = writing_process(record, judgement)
         if process is None:
             return
         times = self._written_ms.get(process)
@@ -188,7 +179,7 @@ class ChannelIncidents:
         remember(self.declined, key.name, bundle, DECLINED_MAX)
         remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
 
-    def _note_deletion(self, record: RecordRead, change: Record, key: KeyState, *, forged: bool) -> None:
+    def _note_deletion(self, record: RecordRead, change: Record, key: KeyState) -> None:
         """Count bundles by namespace, and those that an operation unloads; note the deletion."""
         operation = change.text("operation")
         if not key.is_namespace:
@@ -205,7 +196,7 @@ class ChannelIncidents:
             deletion = NamespaceDeletion(
                 record.timestamp_ms,
                 key.namespace,
-                None if forged else operation,
+                operation,
                 self._bundles.pop(key.namespace, owned),
                 owned,
                 change.broker,
@@ -274,17 +265,9 @@ class ChannelIncidents:
             message = f"{self._cold_starts[place].message}; it changed {', '.join(keys[:_KEYS_NAMED])}{more}"
             self._cold_starts[place] = self._cold_starts[place]._replace(message=message)
 
-    def forged_rows(self) -> dict[str, Any]:
-        """The forged records, each with its acknowledgement."""
-        return self.acknowledged.marked(as_rows(self.forgeries))
-
     def all(self) -> list[Incident]:
         """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
-        incidents += [
-            Incident(row["timestamp_ms"], IncidentKind.FORGED, forged_sentence(row))
-            for row in self.forged_rows()["newest"]
-        ]
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [
             Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
@@ -318,7 +301,7 @@ class ChannelIncidents:
             process = lost.broker, lost.incarnation
             times = self._written_ms.get(process)
             written_ms = None if times is None else times.first_after_ms(lost.taken_ms)
-            heard = first_heard_ms(self._check.writers, process, lost.taken_ms, written_ms)
+            heard = first_heard_ms(self._writers, process, lost.taken_ms, written_ms)
         if heard is not None:
             later = seconds(heard[0] - lost.last_heard_ms)
             what = "wrote again" if heard[1] is HeardIn.LOG else "was heard again"

@@ -13,7 +13,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from statechannel.audit import forgeries
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     ArchiveSource,
@@ -27,7 +26,6 @@ from statechannel.audit.engine import (
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.gaps import Gap, Gaps, gap_fields, with_standstill
 from statechannel.audit.history import History
 from statechannel.audit.moments import AsOf
@@ -102,9 +100,6 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         cuts=cuts,
         rejected=rejected_document(all_observers.rejections) if all_observers.rejections else None,
         origins=put_together([as_rows(all_observers.origins)]) if all_observers.origins else None,
-        forged=forgeries.put_together([forgeries.as_rows(all_observers.forgeries)])
-        if all_observers.forgeries
-        else None,
         states=[line for _, line in sorted(all_observers.states)] if wants.states else None,
     )
 
@@ -247,7 +242,7 @@ class _Service:
     def __init__(self, bundle: str, writers: WritersHeard | None) -> None:
         self._bundle = bundle
         self._writers = writers
-        self._gaps = Gaps(self._ended, ForgeryCheck(writers))
+        self._gaps = Gaps(self._ended)
         self._closed: list[Gap] = []
         self._lost: list[tuple[LostOwner, int]] = []
 
@@ -267,7 +262,7 @@ class _Service:
     def written_again(self) -> WrittenAgain | None:
         """Observes when the lost owners wrote again, in a second pass; None: there are none."""
         taken = [((lost.broker, lost.incarnation or ""), taken_ms) for lost, taken_ms in self._lost]
-        return WrittenAgain(taken, self._writers) if taken else None
+        return WrittenAgain(taken) if taken else None
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         self._gaps.taken(record, decoded)
@@ -319,7 +314,7 @@ def owner_then(
         AuditQuestionError: The log was compacted, and no longer shows it.
         ExportFileError: The file is malformed.
     """
-    owners, history = Owners(), History(name, check=ForgeryCheck(writers))
+    owners, history = Owners(), History(name)
     parts: list[PartitionAudit] = []
     owned: list[dict[str, Any]] = []
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from statechannel.audit.engine import GapCount, Wants
-from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck
 from statechannel.audit.gap_list import GapSums
 from statechannel.audit.gaps import Gap, Gaps, gap_fields
 from statechannel.audit.history import History
@@ -34,7 +33,7 @@ class Observers:
     """The observers of one part of a log, or of all of it.
 
     Attributes:
-        gaps, races, history, moves, owners, rejections, origins, forgeries: None unless requested.
+        gaps, races, history, moves, owners, rejections, origins: None unless requested.
         gap_rows: Ended gaps; after the end of the read, all of them.
         owned: Owners of bundles, of the parts that have ended.
         states: Key and line of the digest, of the parts that have ended.
@@ -45,17 +44,15 @@ class Observers:
         self.gap_rows = Spool(gap_order)
         self.gap_sums = GapSums()
         self.gap_number = 0
-        check = ForgeryCheck(wants.writers)
-        self.gaps = Gaps(self._gap, check) if wants.gaps or wants.gap_count else None
+        self.gaps = Gaps(self._gap) if wants.gaps or wants.gap_count else None
         self.races = LostRaces() if wants.races else None
         self.history = None
         if wants.has_history:
-            self.history = History(wants.history, window=wants.window, by=wants.by, check=check)
+            self.history = History(wants.history, window=wants.window, by=wants.by)
         self.moves = Moves() if wants.moves else None
         self.owners = Owners() if wants.owned else None
         self.rejections = Rejections(window=wants.window, by=wants.by) if wants.rejected else None
-        self.origins = Origins(check=check) if wants.origins else None
-        self.forgeries = ForgeriesFound(check) if wants.forged else None
+        self.origins = Origins() if wants.origins else None
         self.owned: list[dict[str, Any]] = []
         self.states: list[tuple[bytes, bytes]] = []
 
@@ -66,13 +63,13 @@ class Observers:
     @property
     def join_observer(self) -> JoinObserver | None:
         """Observer of a joining reader's records; None if there is none."""
-        observers = (self.gaps, self.owners, self.history, self.origins, self.forgeries)
+        observers = (self.gaps, self.owners, self.history, self.origins)
         listening = [observer for observer in observers if observer is not None]
         return Listeners(listening) if listening else None
 
-    def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins | ForgeriesFound]:
-        usual = (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins)
-        for observer in (*usual, self.forgeries):
+    def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
+        every = (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins)
+        for observer in every:
             if observer is not None:
                 yield observer
 
@@ -110,7 +107,7 @@ class Observers:
 class Listeners:
     """Passes observations to several observers."""
 
-    def __init__(self, listening: Sequence[Gaps | Owners | History | Origins | ForgeriesFound]) -> None:
+    def __init__(self, listening: Sequence[Gaps | Owners | History | Origins]) -> None:
         self._listening = listening
 
     def taken(self, record: RecordRead, decoded: Record) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from statechannel.audit.forgeries import ForgedStart, ForgeryCheck
 from statechannel.audit.history import end_of, meant
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.transfer.import_run import decode_mark
@@ -28,7 +27,6 @@ from statechannel.protocol.states import IN_FLIGHT, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
-_SIGNS_MAX = 3
 BEGUN_MAX = 100_000
 """Maximum number of operations that are kept; older ones are only counted."""
 
@@ -129,17 +127,15 @@ class Origins:
         imports: Operations named by marks of imports.
     """
 
-    def __init__(self, begun_max: int = BEGUN_MAX, check: ForgeryCheck | None = None) -> None:
+    def __init__(self, begun_max: int = BEGUN_MAX) -> None:
         self._max = begun_max
         self._open: dict[str, _Place] = {}  # by key that is under way
-        self._check = ForgeryCheck() if check is None else check
         self.rows: dict[str, dict[str, Any]] = {}
         self.left_out = 0
         self.imports: set[str] = set()
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Learn the series of ids from a record of a joining reader; it has no verdict, and begins no operation."""
-        self._check.taken(record, decoded)
+        """Ignore a record of a joining reader: it has no verdict, and begins no operation."""
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: its in-flight operations began before."""
@@ -150,7 +146,6 @@ class Origins:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         decoded, key = judgement.record, judgement.key
-        sign = self._check.sign(record, judgement)
         if record.key == IMPORT_KEY:
             mark = decode_mark(record.value)
             if mark is not None:
@@ -158,8 +153,7 @@ class Origins:
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
             return
         under_way = self._open.pop(key.name, None) if key.was in IN_FLIGHT else None
-        start = self._check.start(record, judgement)
-        place = start.place if start is not None else key.operation or (under_way or _Place("")).alone
+        place = key.operation or (under_way or _Place("")).alone
         row = self.rows.get(place)
         if row is None:
             place = place or f"{record.partition}@{record.offset}"
@@ -167,13 +161,9 @@ class Origins:
             cut_in = under_way is not None and under_way.row != "" and key.operation is None
             row = _row(record, decoded, key.operation, whole=key.was not in IN_FLIGHT or cut_in)
             row["follows"] = under_way.operation if under_way is not None and key.operation is None else None
-            row["forged"] = None if start is None else start.sign.message
             self._begin(place, row)
         else:
             row["records"] += 1
-        row["foreign"] += sign is not None
-        if sign is not None and sign.message not in row["signs"]:
-            row["signs"] = [*row["signs"], sign.message][:_SIGNS_MAX]
         if key.state in IN_FLIGHT:
             self._open[key.name] = _Place(place, key.operation)
 
@@ -199,8 +189,6 @@ def _row(record: RecordRead, decoded: Record, operation: str | None, *, whole: b
         "flow": decoded.text("flow"),
         "reason": decoded.text("reason"),
         "records": 1,
-        "foreign": 0,
-        "signs": [],
     }
 
 
@@ -217,13 +205,11 @@ def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         left_out += part["left_out"]
         imports.update(part["imports"])
         for row in part["rows"]:
-            by_place = row["operation"] is None or row["forged"] is not None
-            name = f"{row['partition']}@{row['offset']}" if by_place else row["operation"]
+            name = row["operation"] or f"{row['partition']}@{row['offset']}"
             held = rows.get(name)
             if held is not None:
-                sums: dict[str, Any] = {sum_of: held[sum_of] + row[sum_of] for sum_of in ("records", "foreign")}
-                sums["signs"] = list(dict.fromkeys([*held["signs"], *row["signs"]]))[:_SIGNS_MAX]
-                row = {**_earlier(held, row), **sums}  # noqa: PLW2901 - the two as one
+                records = held["records"] + row["records"]
+                row = {**_earlier(held, row), "records": records}  # noqa: PLW2901 - the two as one
             rows[name] = row
     newest = sorted(rows.values(), key=_order)
     return {
@@ -286,14 +272,12 @@ def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[OriginTopic]) -> dict[str, Any]:
     asked: OperationCause | None = None
     doubts = [] if row["follows"] is None else [f"it continues {row['follows']}, but has no operation id"]
-    if row["foreign"]:
-        doubts.append(f"{row['foreign']} of its records: {'; '.join(row['signs'])}")
     askers = [asker for source in sources if (asker := source.asker(row)) is not None]
     for asker in askers:
         doubt = _doubt(row, asker)
         if doubt is not None:
             doubts.append(doubt)
-        elif asked is None and row["forged"] is None:  # who made a request did not forge the record that bears its id
+        elif asked is None:
             asked = asker
     if asked is not None and asked.origin is Origin.SHUTDOWN:
         # A broker that shuts down asks for a place, and begins with its own Releasing.
@@ -363,21 +347,12 @@ def without_origin(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 @dataclass(slots=True)
 class OperationTimes:
-    """Log times of an operation's first and newest accepted records, and the writer of the first.
-
-    Attributes:
-        forged: Offsets of those that are forged; after the operation's end, and bearing its id, they are not among its records.
-        forged_start: A forged record began it: `by` is a name that it only bears.
-        why_forged: What shows it, of the newest.
-    """
+    """Log times of an operation's first and newest accepted records, and the writer of the first."""
 
     began_ms: int
     changed_ms: int
     by: str
     records: int = 1
-    forged: list[int] = field(default_factory=list)
-    forged_start: bool = False
-    why_forged: str | None = None
 
 
 class OperationsSeen:
@@ -385,11 +360,9 @@ class OperationsSeen:
 
     Args:
         operations_max: Number of newest operations that are kept.
-        check: Shared with other observers.
     """
 
-    def __init__(self, operations_max: int = 10_000, check: ForgeryCheck | None = None) -> None:
-        self._check = ForgeryCheck() if check is None else check
+    def __init__(self, operations_max: int = 10_000) -> None:
         self._fold = OperationFold(operations_max)
         self.times: dict[str, OperationTimes] = {}
 
@@ -400,31 +373,14 @@ class OperationsSeen:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         decoded, key = judgement.record, judgement.key
-        sign = self._check.sign(record, judgement)
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
-            return
-        start = self._check.start(record, judgement)
-        if start is not None and start.known_since is not None:
-            self._left_out(record, start)
             return
         self._fold.accepted(decoded, key, record.partition, record.offset)
         if key.operation is None:
             return
         times = self.times.get(key.operation)
         if times is None:
-            times = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
-            times.forged_start = start is not None
-            self.times[key.operation] = times
+            self.times[key.operation] = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
         else:
             times.changed_ms = max(times.changed_ms, record.timestamp_ms)
             times.records += 1
-        if sign is not None:
-            times.forged.append(record.offset)
-            times.why_forged = sign.message
-
-    def _left_out(self, record: RecordRead, start: ForgedStart) -> None:
-        """A move that begins with a forged record and the id of an operation of before: not the operation's."""
-        times = self.times.get(start.operation or "")
-        if times is not None and record.offset == start.offset:
-            times.forged.append(record.offset)
-            times.why_forged = start.sign.message

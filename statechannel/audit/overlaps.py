@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.ownership import lost_of, writing_process
 from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bounded import remember
@@ -105,15 +104,13 @@ class Successions:
 
 
 class WrittenAgain:
-    """When lost processes wrote to the log again. Feed it all partitions; forged records do not count.
+    """When lost processes wrote to the log again. Feed it all partitions.
 
     Args:
         taken: Broker and incarnation of lost processes, with the log time at which a bundle was taken from them.
-        writers: What the registry shows of the processes.
     """
 
-    def __init__(self, taken: Iterable[tuple[tuple[str, str], int]], writers: WritersHeard | None = None) -> None:
-        self._check = ForgeryCheck(writers)
+    def __init__(self, taken: Iterable[tuple[tuple[str, str], int]]) -> None:
         times: dict[tuple[str, str], set[int]] = {}
         for process, taken_ms in taken:
             times.setdefault(process, set()).add(taken_ms)
@@ -122,9 +119,8 @@ class WrittenAgain:
         self._first_ms = {process: [_NEVER_MS] * len(some) for process, some in self._taken_ms.items()}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        sign = self._check.sign(record, judgement)
         process = writing_process(record, judgement)
-        if process is None or process not in self._taken_ms or sign is not None:
+        if process is None or process not in self._taken_ms:
             return
         number = bisect_left(self._taken_ms[process], record.timestamp_ms) - 1
         if number >= 0:

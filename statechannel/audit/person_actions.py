@@ -1,4 +1,4 @@
-"""What persons did to a channel: requests of all kinds, acknowledgements, and what packages add (changes of policies). Pure.
+"""What persons did to a channel: requests of all kinds, and what packages add (changes of policies). Pure.
 
 A name is what the client said. Brokers request, too, in their own names: what their extensions decide.
 """
@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
+
+PERSONS_CLAIM: Final = (
+    "Who requested something is the name that its client gave itself; Kafka's authorizer log knows the principal."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +21,8 @@ class PersonAction:
     Attributes:
         at_ms: Log time.
         by: The person, by their own account; empty: not recorded.
-        what: Such as `transfer`, `create-namespace`, `set isolation`, `acknowledge`.
-        name: What it concerns: a bundle, topic, namespace, broker, policy or record.
+        what: Such as `transfer`, `create-namespace`, `set isolation`.
+        name: What it concerns: a bundle, topic, namespace, broker or policy.
         destination: Broker to which it was to go; None: none was named.
         details: Further arguments, for people.
         result: How it ended; None: not known.

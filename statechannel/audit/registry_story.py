@@ -6,19 +6,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from statechannel.audit.forged_records import ForgedRecords, forged_of
 from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, RegistrySilence, seconds
-from statechannel.audit.writers import (
-    STILL_LEAST_MS,
-    Disowned,
-    ForgedRecords,
-    WritersHeard,
-    forged_of,
-    still_ms_between,
-)
+from statechannel.audit.writers import STILL_LEAST_MS, WritersHeard, still_ms_between
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead
 
@@ -90,7 +84,7 @@ class RegistryStory:
         led_ms: Log time of the newest heartbeat of a leader; None without one.
         heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
         forgeries: What each process last said of forged records, by broker and incarnation; also of those that have ended.
-        writers: What the log is held against.
+        writers: When processes were heard, for questions to the log.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -108,10 +102,9 @@ class RegistryStory:
         self._silence: RegistrySilence | None = None
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
-    def disowned(self, listed: Sequence[Mapping[str, Any]]) -> list[Disowned]:
-        """What processes say of forged records that the log's own list of them does not have."""
-        reports = (Disowned(broker, forged) for (broker, _), forged in sorted(self.forgeries.items()))
-        return [item for item in reports if not item.is_listed(listed)]
+    def forged_at(self, at_ms: int) -> list[tuple[str, ForgedRecords]]:
+        """Brokers with what they said of forged records, as long as it is a problem."""
+        return [(broker, forged) for (broker, _), forged in sorted(self.forgeries.items()) if forged.is_shown(at_ms)]
 
     def doubled_at(self, at_ms: int) -> list[str]:
         """Broker ids that two processes use now."""
@@ -168,15 +161,13 @@ class RegistryStory:
     def _forged(
         self, process: RegisteredProcess, before: ForgedRecords | None, info: Mapping[str, Any], at_ms: int
     ) -> None:
-        forged = forged_of(info)
-        if forged is None or not forged.records or (before is not None and forged.records <= before.records):
+        forged = forged_of(info, at_ms)
+        if forged is None or (before is not None and forged.records <= before.records):
             return
         if process.forgeries is not None:
             self._drop(process.forgeries)
         remember(self.forgeries, (process.broker, process.incarnation), forged, KEPT_MAX)
-        when_ms = at_ms if forged.timestamp_ms is None else forged.timestamp_ms
-        disowned = Disowned(process.broker, forged)
-        process.forgeries = Incident(when_ms, IncidentKind.FORGED, forged.sentence(process.broker), disowned)
+        process.forgeries = Incident(forged.timestamp_ms, IncidentKind.FORGED, forged.sentence(process.broker))
         self.incidents.append(process.forgeries)
 
     def _changes(
@@ -193,7 +184,7 @@ class RegistryStory:
             process.leads_since_ms = None
         self._mode(process, before, info, at_ms)
         if before is not info:
-            self._forged(process, forged_of(before), info, at_ms)
+            self._forged(process, forged_of(before, at_ms), info, at_ms)
         pause, paused = info.get("repair_paused"), before.get("repair_paused")
         if pause and pause != paused:
             began_ms = at_ms

@@ -1,8 +1,4 @@
-"""What the registry shows of the processes that write to the channel: who registered, who has left, and what they disown. Pure.
-
-A process takes nothing on before it has heard its own heartbeat, and writes nothing after its goodbye; a running one says which
-records bear its name that it did not write. An audit that has read the registry can hold the log against that.
-"""
+"""What the registry shows of the processes that write to the channel: when each was heard, and when it stood still. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from statechannel.protocol.bounded import remember
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import RecordRead
 
 _PROCESSES_MAX = 100_000
-_TOPIC_SHOWN = 20
 _TIMES_MAX = 100_000
 STILL_LEAST_MS = 2_000
 _STILL_NEAR_MS = 1_500
@@ -27,30 +22,6 @@ EXPIRY_MS = 6_000
 _EXPIRY_MAX_S = 3_600
 _LATE_MS = 1_500
 """Heartbeats come every second."""
-SLACK_MS = 10_000
-"""The registry and the channel have their times from different brokers of Kafka; what is closer together proves nothing."""
-
-
-class ForgedRecords(NamedTuple):
-    """What a heartbeat says of records in its name that it did not write: their number, and the newest."""
-
-    records: int
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int | None = None
-
-    @property
-    def place(self) -> tuple[int, int] | None:
-        """Partition and offset of the newest, if it is in the channel's log."""
-        return (self.partition, self.offset) if self.topic == Topic.CHANNEL.value else None
-
-    def sentence(self, broker: str) -> str:
-        records = "1 record" if self.records == 1 else f"{self.records} records"
-        return (
-            f"{broker} has read {records} in its own name that it did not write, "
-            f"the newest in the {self.topic} at partition {self.partition}, offset {self.offset}"
-        )
 
 
 class Unheard(NamedTuple):
@@ -79,32 +50,6 @@ class Unheard(NamedTuple):
 
 def _clock(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%H:%M:%S}.{at_ms % 1_000:03d}Z"
-
-
-class Disowned(NamedTuple):
-    """What a broker says of records in its name."""
-
-    broker: str
-    forged: ForgedRecords
-
-    def is_listed(self, rows: Iterable[Mapping[str, Any]]) -> bool:
-        """Whether a list of the log's forged records (`statechannel.audit.forgeries`) has all that it says."""
-        own = [(row["partition"], row["offset"]) for row in rows if row["by"] == self.broker]
-        return self.forged.place in own and self.forged.records <= len(own)
-
-
-def forged_of(info: Mapping[str, Any]) -> ForgedRecords | None:
-    """The field on forged records of a heartbeat, if it is well-formed."""
-    fields = info.get("forged")
-    if not isinstance(fields, dict):
-        return None
-    records, topic, partition, offset = (fields.get(name) for name in ForgedRecords._fields[:4])
-    if not isinstance(topic, str) or not all(
-        type(number) is int and number >= 0 for number in (records, partition, offset)
-    ):
-        return None
-    at_ms = fields.get("timestamp_ms")
-    return ForgedRecords(records, topic[:_TOPIC_SHOWN], partition, offset, at_ms if type(at_ms) is int else None)  # type: ignore[arg-type]
 
 
 def still_ms_between(before: Mapping[str, Any], info: Mapping[str, Any]) -> int:
@@ -175,7 +120,6 @@ class WritersHeard:
     _left_ms: dict[tuple[str, str], int | None] = field(default_factory=dict)
     _heard_ms: dict[tuple[str, str], TimesHeard] = field(default_factory=dict)
     _last_ms: dict[tuple[str, str], int] = field(default_factory=dict)
-    _disowned: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
         """Apply one valid heartbeat."""
@@ -199,9 +143,6 @@ class WritersHeard:
             remember(self._left_ms, process, None, _PROCESSES_MAX)
         elif self._left_ms.get(process) is None:
             remember(self._left_ms, process, record.timestamp_ms, _PROCESSES_MAX)
-        forged = forged_of(info)
-        if forged is not None and forged.records and forged.place is not None:
-            remember(self._disowned, forged.place, process, _PROCESSES_MAX)
 
     def _note_standstill(self, process: tuple[str, str], times: TimesHeard, info: Mapping[str, Any]) -> None:
         beat = {name: info.get(name) for name in ("seq", "sent_at_ms")}
@@ -218,11 +159,6 @@ class WritersHeard:
         """
         known = self._still.get(broker or "", ())
         return next((still_ms for at_ms, still_ms in known if abs(at_ms - lost_ms) <= _STILL_NEAR_MS), None)
-
-    def after_goodbye_ms(self, process: tuple[str, str], at_ms: int) -> int | None:
-        """How long after the goodbye of its process a record was written; None if not certainly after it."""
-        left_ms = self._left_ms.get(process)
-        return at_ms - left_ms if left_ms is not None and at_ms - left_ms > SLACK_MS else None
 
     def heard_after_ms(self, process: tuple[str, str], at_ms: int) -> int | None:
         """Log time of a process's first heartbeat after a moment; None: there is none."""
@@ -242,14 +178,3 @@ class WritersHeard:
         """Those of these owners that had missed heartbeats when the registry was read."""
         at_ms = max(self.read_ms, self.newest_ms) - _LATE_MS
         return [late for broker in sorted(brokers) if (late := self.unheard_since(broker, at_ms)) is not None]
-
-    def never_registered(self, process: tuple[str, str], at_ms: int) -> bool:
-        """Whether a process has no heartbeat, though those of the time of its record are all known."""
-        if self.since_ms is None or process in self._left_ms:
-            return False
-        begins_ms = self.since_ms + SLACK_MS if self.since_ms else 0
-        return begins_ms <= at_ms <= self.newest_ms - SLACK_MS
-
-    def is_disowned(self, process: tuple[str, str], partition: int, offset: int) -> bool:
-        """Whether the process that a record names says that it did not write it."""
-        return self._disowned.get((partition, offset)) == process

@@ -201,6 +201,11 @@ def decode(value: bytes | None, timestamp_ms: int) -> Request | Progress | Reply
     return None
 
 
+def is_outdated(value: bytes | None) -> bool:
+    """Whether a record that cannot be decoded is of a kind that former versions wrote: it is skipped."""
+    return value is not None and b'"kind":"acknowledgement"' in value
+
+
 def _progress(identifier: str, loaded: dict[str, Any], broker: str, incarnation: str) -> Progress | None:
     stage, supersedes, facts = loaded.get("stage"), loaded.get("supersedes", -1), loaded.get("facts", {})
     if stage not in list(ProgressStage) or type(supersedes) is not int or not isinstance(facts, dict):

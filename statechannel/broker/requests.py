@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.audit.acknowledgements import decode as decode_acknowledgement
 from statechannel.broker import outcomes, request_record
 from statechannel.broker.exits import ChannelStoppedError
 from statechannel.broker.request_record import (
@@ -208,7 +207,7 @@ class RequestCoordinator:
                 self._end(item.id)
                 if on_reply is not None:
                     on_reply(_outcome_of(item))
-            case None if decode_acknowledgement(record.value, record.timestamp_ms) is None:
+            case None if not request_record.is_outdated(record.value):
                 self.undecodable += 1
 
     def _asked(self, request: Request, size_bytes: int, written_ms: int) -> None:

@@ -20,7 +20,7 @@ from statechannel.audit.local import answer as answer_locally
 from statechannel.audit.moments import AsOf
 from statechannel.cli.audit.gaps import read_gaps
 from statechannel.cli.audit.look_back import owner_document
-from statechannel.cli.audit.options import AuditOptions, marked, moment_of, writers_of
+from statechannel.cli.audit.options import AuditOptions, moment_of
 from statechannel.cli.audit.parts import difference_rows, history_head, history_rows, title_of
 from statechannel.cli.http_routes import CommandAnswers
 from statechannel.cli.kit.connection import Connection
@@ -165,13 +165,9 @@ class LogAnswers:
     async def state(self, call: ApiCall) -> ApiAnswer:
         def answer(asked: AuditOptions) -> dict[str, Any]:
             as_of = None if call.query.as_of is None else moment_of(call.query.as_of, asked.source, "as_of")
-            writers = writers_of(asked.source, asked.connect)
-            wants = Wants(forged=True, writers=writers, cuts=as_of is not None)
+            wants = Wants(cuts=as_of is not None)
             result = answer_locally(AuditQuestion(asked.source, as_of=as_of, wants=wants), progress=progress)
-            forged = {} if result.forged is None else marked(result.forged, asked.source, asked.connect)
-            past = {} if as_of is None else dict(result.complete)
-            head = result.answer | {"forged_records": forged.get("records", 0)} | past
-            return head | {"forged": list(forged.get("newest", ()))}
+            return result.answer | ({} if as_of is None else dict(result.complete))
 
         return await self._of(answer)
 
@@ -219,7 +215,7 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
     """An entry point of `statechannel.http_routes`."""
     answers = LogAnswers(cluster)
     for path, name, about, handler, query in (
-        ("/v1/audit", "audit", "State of the log: digest, verdicts, forged records, keys awaiting repair", answers.state,
+        ("/v1/audit", "audit", "State of the log: digest, verdicts, keys awaiting repair", answers.state,
          AuditQuery),
         ("/v1/audit/owner", "audit-owner", "Who owned a topic or bundle at a moment", answers.owner, OwnerQuery),
         ("/v1/audit/history", "audit-history", "List the records of a bundle, topic or namespace", answers.history,

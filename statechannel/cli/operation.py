@@ -10,14 +10,12 @@ import typer
 from rich.console import RenderableType
 
 from statechannel.audit.engine import ExportSource
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.origins import OperationsSeen
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
 from statechannel.broker.request_writer import NO_EXTENSION
-from statechannel.cli.audit.incident_tables import writer
 from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import not_found, read_channel, read_file
 from statechannel.cli.kit.connection import Connection
@@ -38,38 +36,29 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
-from statechannel.cli.kit.registry import live_writers
 from statechannel.cli.kit.requests import (
     requests_in,
     requests_seen,
 )
 from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
-from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records, writers_of_file
+from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
 from statechannel.engine.operation_fold import Operation
 from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
-_FORGED_SHOWN = 3
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
 
 
 class _Evidence:
-    """Log, registry and requests, of the live channel or of an export with the files of its other topics.
+    """Log and requests, of the live channel or of an export with the file of its requests."""
 
-    Attributes:
-        check: Looks for forged records, by the registry too.
-    """
-
-    def __init__(self, connection: Connection | None, file: Path | None, check: ForgeryCheck) -> None:
-        self._connection, self._file, self.check = connection, file, check
+    def __init__(self, connection: Connection | None, file: Path | None) -> None:
+        self._connection, self._file = connection, file
 
     @classmethod
     def of(cls, connect: Connect, file: Path | None) -> _Evidence:
-        if file is not None:
-            return cls(None, file, ForgeryCheck(writers_of_file(file)))
-        connection = connect()
-        return cls(connection, None, ForgeryCheck(live_writers(connection)))
+        return cls(connect() if file is None else None, file)
 
     @property
     def operations_max(self) -> int:
@@ -137,7 +126,7 @@ def list_(
 
     def read() -> tuple[list[Block], dict[str, Any]]:
         evidence = _Evidence.of(connect, file)
-        seen = OperationsSeen(evidence.operations_max, evidence.check)
+        seen = OperationsSeen(evidence.operations_max)
         views = evidence.read([seen.observe])
         operations = _merged(seen, evidence.requests())
         newest = newest_rows(operations, window, by, limit, kind or ())
@@ -154,8 +143,8 @@ def list_(
 
 def operations_document(connection: Connection, window: LogWindow, by: str | None, limit: int) -> dict[str, Any]:
     """The newest operations of a live channel, as `operation list` prints them in JSON."""
-    evidence = _Evidence(connection, None, ForgeryCheck(live_writers(connection)))
-    seen = OperationsSeen(evidence.operations_max, evidence.check)
+    evidence = _Evidence(connection, None)
+    seen = OperationsSeen(evidence.operations_max)
     views = evidence.read([seen.observe])
     newest = newest_rows(_merged(seen, evidence.requests()), window, by, limit)
     left_out = {"left_out": newest.left_out, "lookups_left_out": newest.lookups_left_out}
@@ -214,7 +203,7 @@ def remark(every: Sequence[Mapping[str, Any]], newest: NewestRows, by: str | Non
     if by is not None and by not in authors:
         say(f"note: no operation is by {by}. {hint_of_authors(by, authors)}".rstrip())
     elif by is not None and "@" in by:
-        say(f"note: policies and acknowledgements are in `statechannel audit actions --by {by}`, with the reasons")
+        say(f"note: policies are in `statechannel audit actions --by {by}`, with the reasons")
     there = {kind for row in every for kind in _kinds(row)}
     for kind in sorted(set(kinds) - there):
         say(f"note: no operation is of the kind {kind}; there are: {', '.join(sorted(filter(None, there))) or 'none'}")
@@ -254,13 +243,10 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
 
 
 def result_text(row: Mapping[str, Any]) -> str | None:
-    """The result, and whether records that led to it are forged."""
+    """The result, for people."""
     # A transfer asks the balancer for objections first; where none runs there is nothing that could object.
     result: str | None = "not asked: no balancer runs" if row["result"] == NO_EXTENSION else row["result"]
-    forged = row.get("forged")
-    if not forged:
-        return result
-    return f"{result or '-'}; forged at offset {', '.join(map(str, forged[:_FORGED_SHOWN]))}"
+    return result
 
 
 @app.command()
@@ -273,34 +259,24 @@ def show(
 ) -> None:
     """Show one operation with all its records."""
     evidence = _Evidence.of(connect, file)
-    check = evidence.check
-    seen = OperationsSeen(evidence.operations_max, check)
+    seen = OperationsSeen(evidence.operations_max)
     lines: list[HistoryLine] = []
-    others: list[HistoryLine] = []
 
     def collect(record: RecordRead, judgement: Judgement) -> None:
-        sign, start = check.sign(record, judgement), check.start(record, judgement)
         if judgement.record is not None and judgement.record.text("operation") == operation:
-            foreign = start is not None and start.known_since is not None
-            (others if foreign else lines).append(history_line(record, judgement, sign))
+            lines.append(history_line(record, judgement))
 
     evidence.read([seen.observe, collect])
-    requests = evidence.requests()
-    rows = [row for row in _merged(seen, requests) if row["operation"] == operation]
+    rows = [row for row in _merged(seen, evidence.requests()) if row["operation"] == operation]
     if not rows:
         raise not_found(
             f"operation {operation} does not exist",
             hint="`statechannel operation list` shows the newest; requests are kept for a week.",
         )
-    if operation in requests and rows[0]["forged_start"]:  # what bears the id of a request is not what was requested
-        lines, others = [], [*lines, *others]
     if output is Output.JSON:
-        records = {"records": lines, "left_out": others}
-        print_json(rows[0] | {name: [history_fields(line) for line in listed] for name, listed in records.items()})
+        print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
-    fields = rows[0] | {"result": result_text(rows[0]), "forged": None, "forged_start": None, "why_forged": None}
-    if rows[0]["forged_start"] and operation not in requests:
-        fields |= {"by": f"in the name of {rows[0]['by']}: forged, {rows[0]['why_forged']}", "executed_by": None}
+    fields = rows[0] | {"result": result_text(rows[0])}
     shown = [(title, value) for title, value in fields.items() if not title.endswith("_ms") and value is not None]
     print_facts([*((title.replace("_", " "), value) for title, value in shown), ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
@@ -327,30 +303,20 @@ def show(
                 toned(line.state),
                 line.from_,
                 line.to,
-                writer(line.by, line.forged),
+                line.by,
                 "; ".join(filter(None, (line.reason, line.note))),
             )
             for line in lines
         ],
         empty="no judged records",
     )
-    for line in others:
-        if line.forged is not None:
-            say(
-                f"left out: the forged record at offset {line.offset} bears this id, in the name of {line.by}, and so do the "
-                f"{len(others) - 1} that answer it: {line.note}"
-            )
 
 
 def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Operations from log and requests; for the result the log takes precedence over the reply."""
-    every = {name: row | {"forged_start": False, "why_forged": None} for name, row in requests.items()}
+    every = dict(requests)
     for operation in seen.known.values():
-        asked, times = every.get(operation.id), seen.times[operation.id]
-        if asked is not None and times.forged_start:
-            asked |= {"forged": list(times.forged), "forged_start": True, "why_forged": times.why_forged}
-        else:
-            every[operation.id] = _from_log(seen, operation, asked)
+        every[operation.id] = _from_log(seen, operation, every.get(operation.id))
     return sorted(every.values(), key=lambda row: (row["began_ms"], row["operation"]))
 
 
@@ -369,7 +335,4 @@ def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] 
         "executed_by": times.by if asked is None else asked["executed_by"],
         "destination": operation.destination,
         "reason": None if asked is None else asked["reason"],
-        "forged": list(times.forged),
-        "forged_start": times.forged_start,
-        "why_forged": times.why_forged,
     }

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.moments import LogWindow
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
@@ -19,7 +18,6 @@ from statechannel.cli.kit.listing import Writer, window_between
 from statechannel.cli.kit.live_log import Pulse, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
-from statechannel.cli.kit.registry import live_writers
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_namespace, partition_of
 from statechannel.protocol.log import RecordRead
@@ -90,7 +88,7 @@ def _text(line: HistoryLine) -> str:
         f"v{line.version}" if line.version is not None else "",
         line.state or "",
         brokers,
-        f"{'by' if line.forged is None else 'forged as'} {line.by}" if line.by else "",
+        f"by {line.by}" if line.by else "",
         f"({line.action})" if line.action else "",
         line.operation or "",
         line.reason or "",
@@ -99,11 +97,10 @@ def _text(line: HistoryLine) -> str:
     return "  ".join(word for word in words if word)
 
 
-def _next(part: FollowedPartition, window: LogWindow, check: ForgeryCheck) -> Iterator[tuple[RecordRead, Judgement]]:
+def _next(part: FollowedPartition, window: LogWindow) -> Iterator[tuple[RecordRead, Judgement]]:
     """Judged records of a partition's next batch, possibly none; of those from before the start only what --since asks for."""
     if not part.following:
         for record, judgement in part.open():
-            check.sign(record, judgement)  # earlier records show the series of ids of later ones
             if record.offset >= part.began_at or window.since is not None:
                 yield record, judgement
         if part.replica.phase is not Phase.START_OVER:
@@ -153,17 +150,15 @@ def _judged(
     connection: Connection, ends_s: float | None, namespace: str | None, window: LogWindow
 ) -> Generator[HistoryLine, None, None]:
     with ExitStack() as stack:
-        check = ForgeryCheck(live_writers(connection))
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
         reported = namespace is None
         while (ends_s is None or time.monotonic() < ends_s) and not _is_over(window, watched):
             pulse.beat()
             for partition in watched:
-                for record, judgement in _next(partition, window, check):
-                    sign = check.sign(record, judgement)
+                for record, judgement in _next(partition, window):
                     if window.has(record.offset, record.timestamp_ms):
-                        yield history_line(record, judgement, sign)
+                        yield history_line(record, judgement)
             if not reported and namespace is not None and all(partition.following for partition in watched):
                 reported = True
                 _warn_if_unknown(watched, namespace)

@@ -20,7 +20,6 @@ from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import create_topics
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
 from tests.support.kafka_lanes import Kafka
-from tests.support.report_logs import forged_beside
 
 pytestmark = pytest.mark.kafka
 LOWER_KEY = f"{NAMESPACE}/{LOWER}"
@@ -129,67 +128,3 @@ def test_the_topics_say_who_asked(
     requests.write_text(requests.read_text().replace("ann@desk", "eve@desk"))
     assert run("audit", "verify-export", str(file)).exit_code == 7
     assert run("audit", "origins", "--file", str(file)).exit_code == 7
-
-
-def test_a_forged_record_is_marked_in_every_live_view_until_it_is_acknowledged(
-    kafka: Kafka, topic_prefix: str, run: Callable[..., Result], tmp_path: Path
-) -> None:
-    client = ClientSettings(kafka.bootstrap_servers)
-    place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
-    assert run("init", *place).exit_code == 0
-    for entry in forged_beside().records:
-        append_and_wait(client, topic_prefix, 0, key=entry.key, value=entry.value)
-
-    def document(*command: str) -> dict[str, Any]:
-        result = run(*command, *place, "--output", "json")
-        loaded: dict[str, Any] = json.loads(result.stdout)
-        return loaded
-
-    assert {row["operation"]: row["forged"] for row in document("operation", "list")["operations"]} == {
-        "create-t/n": [],
-        "op-lookup": [],
-        "op-f": [17],
-    }
-    assert "forged at offset 17" in run("operation", "list", *place).stdout
-    assert [row["forged"] for row in document("operation", "show", "op-f")["records"]] == ["foreign-id", None, None]
-    assert [row["offset"] for row in document("status")["forged"]["newest"]] == [17]
-    assert "the log has 1 forged record" in run("doctor", *place).stdout
-    assert "forged" in [problem["reason"] for problem in document("status")["problems"]]
-
-    # Somebody has looked at it: it is no problem any more, and is still in every list.
-    def acknowledge(*args: str) -> Result:
-        return run("audit", "acknowledge", *args, *place)
-
-    reason = ("--reason", "a drill, ticket 12", "--by", "ann@desk")
-    missing = acknowledge("16", *reason)
-    assert (missing.exit_code, "Known, the newest first: 0@17" in missing.stderr) == (5, True)
-    assert acknowledge("1@17", *reason).exit_code == 5
-    assert acknowledge("17", *reason, "--topic", "registry").exit_code == 5
-    dry = acknowledge("17", *reason, "--dry-run")
-    assert (dry.exit_code, dry.stdout.startswith("would be acknowledged: forged in the name of b2")) == (0, True)
-    assert [row["acknowledged"] for row in document("audit")["forged"]] == [None]
-    done = acknowledge("17", "0@17", *reason)
-    assert (done.exit_code, done.stdout.startswith("acknowledged: forged in the name of b2")) == (0, True)
-    again = json.loads(acknowledge("17", "--reason", "another", "--output", "json").stdout)["acknowledged"]
-    assert [(row["offset"], row["already"], row["acknowledged"]["reason"]) for row in again] == [
-        (17, True, "a drill, ticket 12")
-    ]
-    said = "acknowledged by ann@desk at "
-    for command in (("audit",), ("audit", "origins"), ("status",), ("doctor",)):
-        assert said in run(*command, *place).stdout, command
-    for command in (("audit",), ("audit", "origins")):
-        (listed,) = document(*command)["forged"]
-        assert (listed["offset"], listed["acknowledged"]["by"]) == (17, "ann@desk")
-    status = document("status")
-    assert "forged" not in [problem["reason"] for problem in status["problems"]]
-    assert (status["forged"]["records"], status["forged"]["acknowledged"]) == (1, 1)
-    assert {item["severity"] for item in document("doctor")["findings"] if item["check"] == "forged"} == {"info"}
-    assert run("export", str(tmp_path / "ev.jsonl"), *place, "--with-topics").exit_code == 0
-    (offline,) = json.loads(run("audit", "--file", str(tmp_path / "ev.jsonl"), "-o", "json").stdout)["forged"]
-    assert offline["acknowledged"]["reason"] == "a drill, ticket 12"
-    page = run("audit", "report", "--file", str(tmp_path / "ev.jsonl"), "--out", str(tmp_path / "page.html"))
-    assert page.exit_code == 0, page.output
-    assert said in (tmp_path / "page.html").read_text()
-    for since, limit in (("0", "20"), ("17", "3")):
-        watched = run("watch", *place, "--since", since, "--limit", limit, "--output", "json").stdout.splitlines()
-        assert [row["offset"] for line in watched if (row := json.loads(line))["forged"]] == [17]

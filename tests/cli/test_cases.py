@@ -1,6 +1,5 @@
 """Every case file: what commands print, to the letter, and how they end."""
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, to_json
-from statechannel.audit.acknowledgements import Acknowledgement, encode
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.broker import request_record
@@ -17,7 +15,7 @@ from statechannel.broker.request_record import Request
 from statechannel.protocol.log import RecordRead, Topic
 from tests.cli.case_files import read_cases, shown, write_cases
 from tests.support.export_edits import records_of
-from tests.support.report_logs import forged_beside
+from tests.support.report_logs import LogMaker
 from tests.unit.audit.test_overlaps import paused
 from tests.unit.partitions.plans import MOVES, PLAN
 
@@ -63,28 +61,28 @@ def exported(*, edited: bool) -> str:
     return text.replace('\\"n\\": 1', '\\"n\\": 7') if edited else text
 
 
-def forged() -> str:
-    """An export with a forged hand-over in b2's name, and a changed copy of its newest record."""
+def moved() -> LogMaker:
+    """A bundle that a client looked up, and that was handed over later."""
+    log = LogMaker()
+    bundle, _ = log.namespace("t/n", 2)
+    log.assign(bundle, "b2", operation="op-lookup")
+    log.transfer(bundle, "b1", operation="op-move")
+    return log
+
+
+def logged() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        log = forged_beside()
-        copy = json.loads(log.records[-1].value or b"")
-        log.put("t/n/0x00000000_0x80000000", copy | {"to": "b3"})
-        return log.export(Path(folder) / "export.jsonl").read_text()
+        return moved().export(Path(folder) / "export.jsonl").read_text()
 
 
 def requests_beside() -> str:
-    """The requests of the channel of `forged`: one person asked for an operation, another acknowledged a forged record."""
-    log = forged_beside()
+    """The requests of the channel of `moved`: one person asked for an operation."""
+    log = moved()
     asked = request_record.encode(Request("op-lookup", "lookup", 0, {"name": "t/n"}, "ann@desk"), timeout_s=60)
-    seen = Acknowledgement("channel", 0, 17, log.records[17].timestamp_ms, "bob@desk", "our drill, ticket 12")
-    values = {"op-lookup": asked, "ack-1": encode(seen, "ack-1", 0)}
-    records = [
-        RecordRead(Topic.REQUESTS, 0, offset, log.records[offset].timestamp_ms, key.encode(), value)
-        for offset, (key, value) in enumerate(values.items())
-    ]
+    records = [RecordRead(Topic.REQUESTS, 0, 0, log.records[0].timestamp_ms, b"op-lookup", asked)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"
-        write_export(path, ExportHeader("bundle-state-requests", {0: 2}, 0), records, now_ms=lambda: log.now_ms)
+        write_export(path, ExportHeader("bundle-state-requests", {0: 1}, 0), records, now_ms=lambda: log.now_ms)
         return path.read_text()
 
 
@@ -97,9 +95,8 @@ def overlapped() -> str:
 
 FILES = {
     "overlapped.jsonl": overlapped(),
-    "seen.jsonl": forged(),
-    "seen.requests.jsonl": requests_beside(),
-    "forged.jsonl": forged(),
+    "asked.jsonl": logged(),
+    "asked.requests.jsonl": requests_beside(),
     "plan.json": plan_bytes(PLAN).decode(),
     "newer.json": plan_bytes(PLAN).decode().replace("partition-plan/1", "partition-plan/2"),
     "edited.json": plan_bytes(PLAN).decode().replace('"leader_after":3', '"leader_after":9'),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
 from statechannel.cli import watch
 from statechannel.cli.kit.channel_view import FollowedPartition
@@ -103,8 +102,7 @@ def test_a_watch_shows_each_change_once_and_what_a_cold_start_has_overruled(
     log = before[:-2]
     part = followed(log)
     log += [*before[-2:], *after]
-    check = ForgeryCheck()
-    shown = [record.offset for _ in range(4) for record, _ in watch._next(part, WHOLE_LOG, check)]
+    shown = [record.offset for _ in range(4) for record, _ in watch._next(part, WHOLE_LOG)]
     assert shown == [record.offset for record in log[len(before) - 2 :]]
     stderr = capsys.readouterr().err
     assert "accepted what it read as the truth" in stderr
@@ -117,8 +115,7 @@ def test_a_watch_with_a_beginning_shows_what_lies_in_the_log_once() -> None:
     part = followed(log)
     log += [*before[-2:], *after]
     since = LogWindow(AsOf(offset=0))
-    check = ForgeryCheck()
-    shown = [record.offset for _ in range(4) for record, _ in watch._next(part, since, check)]
+    shown = [record.offset for _ in range(4) for record, _ in watch._next(part, since)]
     later = [record.offset for record in log[len(before) - 2 :]]
     assert shown[-len(later) :] == later
     assert shown == sorted(set(shown))

@@ -63,7 +63,7 @@ def test_a_kind_that_is_not_there_is_named_with_those_that_are(monkeypatch: pyte
         (
             0,
             "ann@desk",
-            ["note: policies and acknowledgements are in `statechannel audit actions --by ann@desk`, with the reasons"],
+            ["note: policies are in `statechannel audit actions --by ann@desk`, with the reasons"],
         ),
     ],
 )
@@ -76,7 +76,4 @@ def test_remarks(left_out: int, by: str | None, expected: list[str], monkeypatch
 
 def test_a_question_that_no_balancer_answers_is_no_refusal() -> None:
     assert operation.result_text({"result": "no-extension"}) == "not asked: no balancer runs"
-    assert operation.result_text({"result": "no-extension", "forged": [3]}) == (
-        "not asked: no balancer runs; forged at offset 3"
-    )
     assert operation.result_text({"result": "filtered"}) == "filtered"

@@ -15,8 +15,6 @@ from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, made_key
 from shedders.policies.record import encode as encode_policy
 from shedders.policies.topic import DeletionNote
-from statechannel.audit.acknowledgements import Acknowledgement
-from statechannel.audit.acknowledgements import encode as encode_acknowledgement
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.broker.request_record import Reply, Request, RequestCommand, encode
@@ -47,7 +45,6 @@ REQUESTS = [
     *asked(5, RequestCommand.EXTENSION, extension="balancer", ask="drain", to="leader", broker="b2", why="disk"),
     *asked(6, RequestCommand.UNLOAD, BOB, name="t/n/x"),
     b'{"junk": 1}',
-    encode_acknowledgement(Acknowledgement("channel", 0, 7, 1, ANN, "our drill"), "ack-1", 1),
     encode(Request("op-open", RequestCommand.SPLIT.value, 0, {"name": "t/n/x", "parts": 3}, ANN), timeout_s=5.0),
 ]
 PIN = made_key(PolicyKind.PIN, "t/n")
@@ -114,7 +111,6 @@ ALL_OF_ANN = [
     ("transfer", "t/n/x", "b3", "closer", "result-2"),
     ("set override of cordon", "b1", None, "disk", None),
     ("drain", "b2", None, "disk", "result-5"),
-    ("acknowledge", "channel 0@7", None, "our drill", None),
     ("split", "t/n/x", None, None, None),
 ]
 
@@ -193,10 +189,10 @@ def test_the_report_has_the_same_list(path: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     answer = run("audit", "report", "--file", str(path), "--out", str(page), "--output", "json")
     listed = json.loads(answer.stdout)["actions"]
-    assert listed["all"] == len(listed["rows"]) == 10
+    assert listed["all"] == len(listed["rows"]) == 9
     assert [short(row) for row in listed["rows"] if row["by"] == ANN] == ALL_OF_ANN
     text = page.read_text()
-    assert all(word in text for word in ("What persons did", "ticket 8", "our drill", "closer"))
+    assert all(word in text for word in ("What persons did", "ticket 8", "closer"))
     for role in (SideRole.REQUESTS, SideRole.POLICIES):
         side_file(path, role).unlink()
     alone = run("audit", "report", "--file", str(path), "--out", str(page), "--output", "json")

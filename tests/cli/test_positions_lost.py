@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.engine import LOCAL, AuditQuestion, ExportSource, Wants
+from statechannel.audit.engine import LOCAL, AuditQuestion, ExportSource
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import BadLine, parse_header
@@ -84,11 +84,10 @@ def test_the_doctor_says_it_and_counts_records_in_wrong_partitions() -> None:
 
 def test_an_audit_is_tentative_then(tmp_path: Path) -> None:
     source = ExportSource(written(tmp_path, first=0))
-    answer = answered(LOCAL, AuditQuestion(source, wants=Wants(writers=WritersHeard()))).answer
+    answer = answered(LOCAL, AuditQuestion(source), WritersHeard()).answer
     assert "tentative" not in answer
     assert "positions_lost" not in answer
-    wants = Wants(writers=WritersHeard(positions_lost={0: 7}))
-    answer = answered(LOCAL, AuditQuestion(source, wants=wants)).answer
+    answer = answered(LOCAL, AuditQuestion(source), WritersHeard(positions_lost={0: 7})).answer
     assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 7})
 
 
@@ -100,12 +99,12 @@ def test_an_export_made_then_says_so_for_ever(tmp_path: Path) -> None:
     digest = write_export(path, header, records, now_ms=lambda: 1).digest
     assert digest != made.header.digest
     for writers in (None, WritersHeard()):  # with the file of the registry, and without it
-        answer = answered(LOCAL, AuditQuestion(ExportSource(path), wants=Wants(writers=writers))).answer
+        answer = answered(LOCAL, AuditQuestion(ExportSource(path)), writers).answer
         assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 41})
     edited = path.read_bytes().replace(b'"positions_lost":{"0":41}', b'"positions_lost":{"0":17}')
     path.write_bytes(edited)
     with pytest.raises(ExportFileError):
-        answered(LOCAL, AuditQuestion(ExportSource(path)))
+        answered(LOCAL, AuditQuestion(ExportSource(path)), None)
 
 
 @pytest.mark.parametrize("lost", ['{"0": -1}', '{"x": 1}', "[1]", '{"0": "1"}'])

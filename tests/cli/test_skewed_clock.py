@@ -286,7 +286,7 @@ def status_of(connection: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: Calla
     monkeypatch.setattr(registry, "describe_topic", lambda *_: TopicInfo("c", "id", 1, 1, {}))
     monkeypatch.setattr(command, "read_channel", lambda *_: meanwhile())
     monkeypatch.setattr(command, "remarks", lambda *_: None)
-    monkeypatch.setattr(command, "requests_of_last_hour", lambda _, forged: command.RequestIncidents())
+    monkeypatch.setattr(command, "requests_of_last_hour", lambda _: command.RequestIncidents())
     monkeypatch.setattr(command, "topic_state", lambda *_: {})
     monkeypatch.setattr(command, "figures", lambda _, seen, *__, **___: {"members": seen.members})
     monkeypatch.setattr(command, "with_health", lambda fields, _: fields)

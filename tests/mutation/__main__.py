@@ -94,10 +94,10 @@ TARGETS = (
     ),
     Target(
         (
-            "audit/acknowledgements", "audit/difference", "audit/engine", "audit/forgeries", "audit/gap_list", "audit/gaps",
-            "audit/history", "audit/id_series", "audit/incident", "audit/incidents", "audit/moments", "audit/moves",
-            "audit/observers", "audit/origins", "audit/overlaps", "audit/ownership", "audit/registry_story", "audit/rejections",
-            "audit/replay_check", "audit/verify", "audit/views", "audit/writers",
+            "audit/difference", "audit/engine", "audit/gap_list", "audit/gaps", "audit/history", "audit/incident",
+            "audit/incidents", "audit/moments", "audit/moves", "audit/observers", "audit/origins", "audit/overlaps",
+            "audit/ownership", "audit/registry_story", "audit/rejections", "audit/replay_check", "audit/verify", "audit/views",
+            "audit/writers",
         ),
         ("tests/unit/audit", "tests/property/test_audit_parts.py", "tests/property/test_audit_gaps.py"),
     ),

@@ -27,7 +27,6 @@ ALL = Wants(
     rejected=True,
     states=True,
     origins=True,
-    forged=True,
 )
 
 

@@ -4,11 +4,9 @@ import random
 from pathlib import Path
 
 import orjson
-from ulid import ULID
 
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.engine.provenance import OwnIds
 from statechannel.protocol.bundle import children_of, even_bounds, namespace_bounds, parse_key
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
@@ -120,41 +118,6 @@ class LogMaker:
         header = ExportHeader(topic, {0: len(self.records)}, self.now_ms)
         write_export(path, header, self.records, now_ms=lambda: self.now_ms + 1_000)
         return path
-
-
-class SignedLog(LogMaker):
-    """Each process has ids of its own, as brokers have.
-
-    Attributes:
-        stranger: Records are written by another process, in the name of the broker.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ids = {name: OwnIds(bytes([number] * 10)) for number, name in enumerate(("b1", "b2"), start=1)}
-        self.stranger = False
-
-    def proposal(self, key: str, state: str, by: str = "b1", **fields: object) -> dict:
-        own = str(ULID.from_int(7_919 + len(self.records))) if self.stranger else self._ids[by].new_id(self.now_ms)
-        return super().proposal(key, state, by, **fields) | {"id": own}
-
-
-def forged_beside() -> SignedLog:
-    """The forged bundle has no earlier record of its owner: only the rest of the namespace shows the owner's series."""
-    log = SignedLog()
-    bundle, other = log.namespace("t/n", 2)
-    log.assign(other, "b2")
-    for owner in ("b1", "b2", "b1", "b2"):
-        log.transfer(other, owner)
-    log.move(bundle, "Assigning", to="b2", action="own", flow="assignment", operation="op-lookup")
-    log.move(bundle, "Assigned", "b2", to="b2", action="return", flow="assignment", operation="op-lookup")
-    step = {"from": "b2", "to": "b1", "flow": "transfer", "operation": "op-f"}
-    log.stranger = True
-    log.move(bundle, "Releasing", "b2", action="transfer", reason="ticket 4799", **step)
-    log.stranger = False
-    log.move(bundle, "Assigning", "b2", action="transfer", **step)
-    log.move(bundle, "Assigned", "b1", action="return", **step)
-    return log
 
 
 def eventful(seed: int = 7, moves: int = 150) -> LogMaker:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.gap_list import GapSums
 from statechannel.audit.gaps import Gap, GapCause, Gaps, gap_fields
 from statechannel.audit.rejections import Rejections, rejected_document
@@ -49,7 +48,6 @@ class GapsFound:
         points: Number of buckets on the axis of time.
         window: Only gaps of which a part is inside count, in full length.
         taken: Called with each gap that counts; open ones at the end.
-        check: Shared with other observers.
 
     Attributes:
         finder: Observer of judged and of leniently read records.
@@ -63,9 +61,8 @@ class GapsFound:
         points: int,
         window: ReportWindow = WHOLE_LOG,
         taken: Callable[[Gap], None] = lambda _: None,
-        check: ForgeryCheck | None = None,
     ) -> None:
-        self.finder = Gaps(self._take, check)
+        self.finder = Gaps(self._take)
         self._kept = kept
         self._window = window
         self._taken = taken

@@ -12,10 +12,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.gaps import with_standstill
 from statechannel.audit.history import meant, overlap
 from statechannel.audit.incident import Incident
@@ -76,7 +74,6 @@ class ReportQuestion:
         registry: Incidents of the registry, where it could be read.
         persons: Who requested each operation, where requests could be read.
         writers: What the registry shows of the processes.
-        acknowledged: Forged records that persons have acknowledged, where requests could be read.
         actions: What persons did, in order; None: the topics that say so were not read.
     """
 
@@ -89,7 +86,6 @@ class ReportQuestion:
     registry: Sequence[Incident] = ()
     persons: Mapping[str, str] = field(default_factory=dict)
     writers: WritersHeard | None = None
-    acknowledged: Acknowledgements = field(default_factory=Acknowledgements)
     actions: Sequence[PersonAction] | None = None
 
 
@@ -97,9 +93,8 @@ class _Overview:
     """Observers of the first pass."""
 
     def __init__(self, limits: ReportLimits, window: ReportWindow, writers: WritersHeard | None) -> None:
-        check = ForgeryCheck(writers)
-        self.incidents = LogIncidents(check)
-        self.gaps = GapsFound(limits.rows, limits.points, window, self.incidents.channel.add_gap, check)
+        self.incidents = LogIncidents(writers)
+        self.gaps = GapsFound(limits.rows, limits.points, window, self.incidents.channel.add_gap)
         self.rejected = RejectedFound(limits.points, window)
         self.tree = TreeSeen(window)
         self.successions = Successions()
@@ -191,7 +186,6 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     _name_persons(gaps["rows"], lanes, question.persons)
     window = question.window
     overview.incidents.channel.requesters = question.persons
-    overview.incidents.channel.acknowledged = question.acknowledged
     report = {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,
@@ -204,7 +198,6 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": asdict(limits),
         "incidents": overview.incidents.rows(gaps["rows"], window, question.registry),
-        "forged": overview.incidents.forged_fields(window),
         "area": area_of_all,
         "gaps": gaps,
         "rejected": overview.rejected.fields(limits.rows),
@@ -222,7 +215,7 @@ def _overlaps(export: ExportFile, question: ReportQuestion, successions: Success
     taken = list(successions.taken())
     rows: list[dict[str, Any]] = []
     if taken:
-        again = WrittenAgain(taken, question.writers)
+        again = WrittenAgain(taken)
         lag_ms = question.compaction_lag_ms
         audit_export(
             export, read=question.read, as_of=question.as_of, compaction_lag_ms=lag_ms, observers=[again.observe]
@@ -255,15 +248,11 @@ def _name_persons(
 ) -> None:
     """Add who requested an operation to its gaps and marks."""
     for gap in gaps:
-        forged = (
-            gap["start_offset"] in gap["forged"]
-        )  # who requested an operation did not forge a record that bears its id
-        person = gap["requested_by"] = None if forged else persons.get(gap["operation"])
+        person = gap["requested_by"] = persons.get(gap["operation"])
         if person is not None:
             gap["why"] = f"{gap['why']}; requested by {shown(person)}"
     for mark in (mark for lane in lanes for mark in lane["marks"]):
-        forged = "started_by_forged" in mark or "forged" in mark
-        person = None if forged else persons.get(mark.get("operation"))
+        person = persons.get(mark.get("operation"))
         if person is not None:
             mark["note"] = "; ".join(filter(None, (f"requested by {shown(person)}", mark.get("note"))))
 
@@ -347,7 +336,7 @@ def _lanes(
     progress: ProgressBar,
 ) -> list[dict[str, Any]]:
     """Read again, for timelines and the heat map, the namespaces that have any."""
-    lanes = KeyTimelines(chosen, question.limits.points, question.window, question.writers)
+    lanes = KeyTimelines(chosen, question.limits.points, question.window)
     both = _SecondPass(lanes, heat)
     partitions = len(export.header.end_offsets)
     by_partition: dict[int, set[bytes]] = {}

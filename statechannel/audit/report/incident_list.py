@@ -10,18 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from statechannel.audit.forgeries import ForgeryCheck
-from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_listed, without_repaired
+from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.report.charts import shown
-from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
+from statechannel.audit.report.time_buckets import ReportWindow
+from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
-_OFFSETS_SHOWN: Final = 5
 GAP_OVER_MS: Final = 1_000
 """Shorter gaps in service are not incidents."""
 SILENT_MS: Final = 5_000
@@ -51,11 +50,11 @@ class LogIncidents:
     """Feed it an audit's observations in log order, partition after partition.
 
     Args:
-        check: Shared with other observers.
+        writers: What the registry shows of the processes; None: it was not read.
     """
 
-    def __init__(self, check: ForgeryCheck | None = None) -> None:
-        self.channel = ChannelIncidents(GAP_OVER_MS, with_gaps=False, check=check)
+    def __init__(self, writers: WritersHeard | None = None) -> None:
+        self.channel = ChannelIncidents(GAP_OVER_MS, with_gaps=False, writers=writers)
         self._beats: dict[int, _Beats] = {}
         self._leaders: list[Incident] = []
         self._processes: dict[tuple[str, str], int] = {}
@@ -68,19 +67,6 @@ class LogIncidents:
             self._heartbeat(beats, record)
         elif judgement.verdict is Verdict.ACCEPTED and judgement.record is not None:
             self._process(judgement.record.broker, judgement.record.incarnation, record.timestamp_ms)
-
-    def forged_fields(self, window: ReportWindow) -> dict[str, Any]:
-        """Forged records within the window, for the JSON output."""
-        forgeries = self.channel.forged_rows()
-        rows = [
-            {name: shown(value, 400) if isinstance(value, str) else value for name, value in row.items()}
-            for row in forgeries["newest"]
-            if window.holds(row["timestamp_ms"])
-        ]
-        left_out = forgeries["records"] - len(forgeries["newest"])
-        acknowledged = sum(row["acknowledged"] is not None for row in rows)
-        records = len(rows) + (left_out if window == WHOLE_LOG else 0)
-        return {"records": records, "acknowledged": acknowledged, "newest": rows}
 
     def _heartbeat(self, beats: _Beats, record: RecordRead) -> None:
         heartbeat = decode_heartbeat(record.value)
@@ -148,8 +134,7 @@ class LogIncidents:
         lost = [incident for incident in self.channel.all() if incident.kind is not IncidentKind.GAP]
         since_ms = min((incident.at_ms for incident in registry), default=None)
         earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
-        listed = self.channel.forged_rows()["newest"]
-        others = without_repaired([*lost, *without_listed(registry, listed, self.channel.acknowledged)])
+        others = without_repaired([*lost, *registry])
         incidents = [*earlier, *_long_gaps(gaps), *others]
         kept = sorted(
             (incident for incident in incidents if window.holds(incident.at_ms)),
@@ -217,7 +202,7 @@ def summary_of(report: Mapping[str, Any]) -> list[str]:
             f"{'One gap is' if many == 1 else f'{many:,} gaps are'} still open: no broker serves these bundles."
         )
     names = (
-        (IncidentKind.FORGED, "forged record"),
+        (IncidentKind.FORGED, "report of forged records"),
         (IncidentKind.OWNER_LOST, "lost broker"),
         (IncidentKind.SILENCE, "outage"),
         (IncidentKind.LEADER, "change of leader"),
@@ -242,24 +227,9 @@ def summary_of(report: Mapping[str, Any]) -> list[str]:
 
 
 def forged_sentences(report: Mapping[str, Any]) -> list[str]:
-    """Before all else: by the log, else by the brokers that have read records in their own names."""
-    records, newest, acknowledged = (report["forged"][name] for name in ("records", "newest", "acknowledged"))
-    if not records:
-        witnesses = (row["message"] for row in report["incidents"] if row["kind"] == IncidentKind.FORGED.value)
-        return [f"Forged: {message}." for message in witnesses]
-    names = (
-        "record names a broker that did not write it"
-        if records == 1
-        else "records name a broker that did not write them"
-    )
-    offsets = [str(row["offset"]) for row in newest[-_OFFSETS_SHOWN:]]
-    at = f"offset {offsets[0]}" if records == 1 else f"offsets {', '.join(offsets)}"
-    seen = f" {'It' if records == 1 else 'All'} {'was' if records == 1 else 'were'} acknowledged."
-    if acknowledged < records:
-        seen = (
-            f" {acknowledged:,} of them {'was' if acknowledged == 1 else 'were'} acknowledged." if acknowledged else ""
-        )
-    return [f"Forged: {records:,} {names} ({'the newest: ' if records > len(offsets) else ''}{at}).{seen}"]
+    """Before all else: what brokers have read in their own names and did not write."""
+    reports = (row["message"] for row in report["incidents"] if row["kind"] == IncidentKind.FORGED.value)
+    return [f"Forged: {message}." for message in reports]
 
 
 def _count(many: int, what: str) -> str:

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from statechannel.audit.forgeries import ForgeryCheck, ForgerySign
 from statechannel.audit.history import history_line, overlap
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, wider
-from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
@@ -136,7 +134,6 @@ class TimelineMark:
         band: The state after it; None if unchanged.
         verdicts: Number of each.
         facts: Fields of the first of them.
-        forged: Number of forged ones.
     """
 
     first_ms: int
@@ -146,13 +143,11 @@ class TimelineMark:
     verdicts: Counter[str]
     band: Band | None
     facts: dict[str, Any] = field(default_factory=dict)
-    forged: int = 0
 
     def take(self, later: TimelineMark) -> None:
         self.last_ms = max(self.last_ms, later.last_ms)
         self.last_offset = later.last_offset
         self.verdicts.update(later.verdicts)
-        self.forged += later.forged
         self.band = later.band or self.band
 
 
@@ -202,19 +197,11 @@ class KeyTimelines:
         names: Those keys.
         points: Maximum number of marks for each.
         window: Records before it only set the state at its start.
-        writers: What the registry shows of the processes.
     """
 
-    def __init__(
-        self,
-        names: Iterable[str],
-        points: int,
-        window: ReportWindow = WHOLE_LOG,
-        writers: WritersHeard | None = None,
-    ) -> None:
+    def __init__(self, names: Iterable[str], points: int, window: ReportWindow = WHOLE_LOG) -> None:
         self._window = window
         self.lanes = {name: KeyTimeline(points) for name in names}
-        self._check = ForgeryCheck(writers)
         self._by_namespace: dict[str, list[str]] = {}
         for name in self.lanes:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
@@ -224,8 +211,7 @@ class KeyTimelines:
         return sorted(self._by_namespace)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Learn the series of ids from a record of a joining reader; its view has the result."""
-        self._check.taken(record, decoded)
+        """Ignore a record of a joining reader: its view has the result."""
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: earlier states are unknown."""
@@ -253,13 +239,8 @@ class KeyTimelines:
         key = judgement.key
         accepted = judgement.verdict is Verdict.ACCEPTED and key is not None
         lane = self.lanes.get(record.key.decode(errors="replace"))
-        sign = self._check.sign(record, judgement)
         if lane is not None:
-            mark = _mark(record, judgement, _band(key) if accepted and key is not None else None, sign)
-            start = self._check.start(record, judgement)
-            if start is not None:
-                mark.facts["started_by_forged"] = start.offset
-            self._put(lane, mark)
+            self._put(lane, _mark(record, judgement, _band(key) if accepted and key is not None else None))
         if accepted and key is not None and key.state in {State.ACTIVE, State.DELETED}:
             self._derive(record, judgement, key)
 
@@ -305,8 +286,8 @@ def _band(key: KeyState) -> Band:
     return Band(state, shown(key.owner), shown(key.to), key.version, key.generation)
 
 
-def _mark(record: RecordRead, judgement: Judgement, band: Band | None, sign: ForgerySign | None = None) -> TimelineMark:
-    line = history_line(record, judgement, sign)
+def _mark(record: RecordRead, judgement: Judgement, band: Band | None) -> TimelineMark:
+    line = history_line(record, judgement)
     facts = {
         "key": shown(line.key),
         "kind": line.kind,
@@ -319,12 +300,9 @@ def _mark(record: RecordRead, judgement: Judgement, band: Band | None, sign: For
         "operation": shown(line.operation),
         "reason": shown(line.reason),
         "note": shown(line.note),
-        "forged": line.forged,
     }
-    at_ms, forged = record.timestamp_ms, int(line.forged is not None)
-    return TimelineMark(
-        at_ms, at_ms, record.offset, record.offset, Counter({line.verdict.value: 1}), band, facts, forged
-    )
+    at_ms, verdicts = record.timestamp_ms, Counter({line.verdict.value: 1})
+    return TimelineMark(at_ms, at_ms, record.offset, record.offset, verdicts, band, facts)
 
 
 def lane_fields(name: str, lane: KeyTimeline, partition: int, parts: Sequence[int]) -> dict[str, Any]:
@@ -354,11 +332,9 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
         "verdict": next(iter(mark.verdicts)) if len(mark.verdicts) == 1 else "several",
         "rejected": sum(count for verdict, count in mark.verdicts.items() if verdict in _REJECTED_NAMES),
         "band": None if mark.band is None else list(mark.band),
-        "forged_records": mark.forged,
     }
     if number > 1:
         listed = ", ".join(f"{verdict} {count}" for verdict, count in mark.verdicts.most_common())
-        listed += f"; {mark.forged} forged" if mark.forged else ""
         return fields | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
     return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
 

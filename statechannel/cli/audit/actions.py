@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from statechannel.audit.acknowledgements import decode as decode_acknowledgement
 from statechannel.audit.engine import ExportSource
-from statechannel.audit.forgeries import PERSONS_CLAIM
-from statechannel.audit.person_actions import PersonAction, in_order
+from statechannel.audit.person_actions import PERSONS_CLAIM, PersonAction, in_order
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.audit.options import read_at_ms, remark_unchained
@@ -77,7 +75,7 @@ def actions(
     file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List what persons did, with destination and reason: requests of all kinds, policies, overrides, acknowledgements."""
+    """List what persons did, with destination and reason: requests of all kinds, policies, overrides."""
     if file is not None:
         require_export(file)
         remark_unchained(file)
@@ -187,7 +185,6 @@ def requested_actions(records: Iterable[RecordRead], questions: Collection[str] 
     """
     requests: dict[str, tuple[Request, RecordRead]] = {}
     results: dict[str, str | None] = {}
-    others: list[PersonAction] = []
     for record in records:
         item = request_record.decode(record.value, record.timestamp_ms)
         if isinstance(item, Request):
@@ -196,37 +193,15 @@ def requested_actions(records: Iterable[RecordRead], questions: Collection[str] 
         elif isinstance(item, Reply):
             if item.id in requests and item.id not in results:
                 remember(results, item.id, _result(item.outcome), _ACTIONS_MAX)
-        elif item is None:
-            others += _acknowledged(record)
-    asked = [
+    return [
         _requested(request, record, results.get(identifier), questions)
         for identifier, (request, record) in requests.items()
     ]
-    return asked + others[-_ACTIONS_MAX:]
 
 
 def _result(outcome: Mapping[str, Any]) -> str | None:
     text = outcome.get("result") or outcome.get("reason") or outcome.get("outcome") or outcome.get("answer")
     return text if isinstance(text, str) else None
-
-
-def _acknowledged(record: RecordRead) -> Iterator[PersonAction]:
-    item = decode_acknowledgement(record.value, record.timestamp_ms)
-    if item is not None:
-        name = f"{item.topic} {item.partition}@{item.offset}"
-        yield PersonAction(
-            record.timestamp_ms,
-            item.by,
-            "acknowledge",
-            name,
-            None,
-            item.reason,
-            "",
-            None,
-            None,
-            "requests",
-            record.offset,
-        )
 
 
 def _requested(request: Request, record: RecordRead, result: str | None, questions: Collection[str]) -> PersonAction:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,6 @@ from statechannel.audit.engine import (
 )
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.acknowledge import acknowledge
 from statechannel.cli.audit.actions import actions
 from statechannel.cli.audit.gaps import gaps_of, overlaps_of
 from statechannel.cli.audit.options import (
@@ -33,12 +31,11 @@ from statechannel.cli.audit.options import (
     HowRead,
     answered,
     lag_of,
-    marked,
+    live_writers_of,
     moment_of,
     options_of,
     refuse_format,
     source_of,
-    writers_of,
 )
 from statechannel.cli.audit.origins import origins
 from statechannel.cli.audit.parts import diff, history_of, rejected, report
@@ -86,7 +83,6 @@ def audit(
     lag_ms = lag_of(compaction_lag_ms, connect)
     moment = None if as_of is None else moment_of(as_of, source)
     table = output is not Output.JSON
-    writers = writers_of(source, connect)
     question = AuditQuestion(
         source,
         read=read,
@@ -99,22 +95,16 @@ def audit(
             owned=owned,
             moves=moves,
             cuts=moment is not None,
-            forged=True,
-            writers=writers,
         ),
         options=options_of(engine_options or ()),
     )
-    result = answered(engine, question)
-    if result.forged is not None:
-        result = replace(result, forged=marked(result.forged, source, connect))
+    result = answered(engine, question, live_writers_of(source, connect))
     past = moment is not None or owned or moves
     if table:
         cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
-        known = writers is not None and writers.newest_ms > 0
-        tables.show(result, cuts, registry_read=known)
+        tables.show(result, cuts)
     else:
-        head = result.answer | {"forged_records": (result.forged or {}).get("records", 0)}
-        print_json_lists(head | (dict(result.complete) if past else {}), _extra(result, moment is not None))
+        print_json_lists(result.answer | (dict(result.complete) if past else {}), _extra(result, moment is not None))
 
 
 def _nothing_before(context: typer.Context) -> None:
@@ -133,13 +123,8 @@ def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
     parts = {
         "owned": _known_owners(result, of_a_moment),
         "moves": result.moves,
-        "forged": _forged(result),
     }
     return {name: part for name, part in parts.items() if part is not None}
-
-
-def _forged(result: AuditResult) -> list[dict[str, Any]] | None:
-    return None if result.forged is None else list(result.forged["newest"])
 
 
 def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]] | None:
@@ -148,7 +133,6 @@ def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]
     return None if result.owned is None else [row for row in result.owned if row["partition"] not in unsure]
 
 
-app.command("acknowledge")(acknowledge)
 app.command("actions")(actions)
 app.command("history")(history_of)
 app.command("gaps")(gaps_of)

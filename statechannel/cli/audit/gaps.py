@@ -142,9 +142,7 @@ class GapsRead(NamedTuple):
 
     def with_requesters(self, asked: AuditOptions) -> _Standstills:
         """The rows with who requested what, and how long a lost owner stood still."""
-        persons = requesters(asked, "the list")
-        rows = Requested(self.rows, persons, lambda gap: gap["start_offset"] in gap["forged"])
-        return _Standstills(rows, self.writers)
+        return _Standstills(Requested(self.rows, requesters(asked, "the list")), self.writers)
 
     def head(self, asked: AuditOptions, window: LogWindow) -> dict[str, Any]:
         """The document without its rows."""
@@ -306,7 +304,7 @@ def overlaps_of(
         head: dict[str, Any] = {}
         options: Any = {"read": asked.read, "as_of": asked.as_of, "compaction_lag_ms": asked.compaction_lag_ms}
         answer = audit_export(export, observers=[successions.observe], tell_complete=head.update, **options)
-        again = WrittenAgain(successions.taken(), writers)
+        again = WrittenAgain(successions.taken())
         audit_export(export, observers=[again.observe], **options)
     every = Spool()
     for row in overlap_rows(successions.rows, again, writers):

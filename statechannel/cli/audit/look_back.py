@@ -100,7 +100,7 @@ def _gone(
             f"{error}, as of {shown}{later}",
             hint=f"`statechannel audit history {namespace}` lists when it was created or split.",
         )
-    operation = None if ended["forged"] else ended["operation"]
+    operation = ended["operation"]
     person = None if operation is None else _requester(operation, source, connect)
     began = ended["began"] or ended
     why = [f"requested by {person}"] if person else []
@@ -122,8 +122,6 @@ def _gone(
 def _record(row: Mapping[str, Any], why: Sequence[str]) -> str:
     """Time, writer and place of a record."""
     place = f"{moment(row['timestamp_ms'])} by {row['by']} (offset {row['offset']}"
-    if row["forged"]:
-        return f"{place}, a forged record: {row['note']})"
     return f"{'; '.join((place, *why))})"
 
 
@@ -145,7 +143,7 @@ def _requester(operation: str, source: Source, connect: Callable[[], Connection]
 
 def _fields(then: OwnerThen, name: str, as_of: str, when: AsOf) -> dict[str, Any]:
     since, changed = then.since or {}, then.changed or {}
-    recorded = ("by", "action", "reason", "decision", "began", "forged", "note")
+    recorded = ("by", "action", "reason", "decision", "began", "note")
     return {
         "name": name,
         "as_of": as_of,
@@ -179,7 +177,7 @@ def _print(then: OwnerThen, shown: str) -> None:
         ("owner since", _place(since.get("since_ms"), since.get("since_offset")) if key.owner else None),
         ("state", f"{state}{to}"),
         ("state since", _place(changed.get("timestamp_ms"), key.offset)),
-        ("written by", f"forged as {changed['by']}" if changed.get("forged") else changed.get("by")),
+        ("written by", changed.get("by")),
         ("why", "; ".join(filter(None, (changed.get("action"), changed.get("reason")))) or None),
         ("note", changed.get("note") or None),
         ("operation", key.operation),
@@ -191,9 +189,8 @@ def _print(then: OwnerThen, shown: str) -> None:
 
 def _began(began: Mapping[str, Any]) -> str:
     """The first record of an operation."""
-    forged = ", by a forged record" if began["forged"] else ""
     what = "; ".join(filter(None, (began["action"], began["reason"])))
-    return f"{began['by']} at offset {began['offset']}{forged}" + (f": {what}" if what else "")
+    return f"{began['by']} at offset {began['offset']}" + (f": {what}" if what else "")
 
 
 def _unserved(owner: str, gap: Mapping[str, Any]) -> str:

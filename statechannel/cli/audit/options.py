@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.engine import (
     LOCAL,
     ArchiveSource,
@@ -36,8 +35,7 @@ from statechannel.cli.kit.listing import remark_yesterday, time_window, window_b
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, header_of, side_records, writers_of_file
-from statechannel.errors import StateChannelError
+from statechannel.cli.kit.side_files import header_of, writers_of_file
 
 if TYPE_CHECKING:  # files are read on machines without the Kafka client
     from statechannel.cli.kit.connection import Connection
@@ -113,7 +111,6 @@ class AuditOptions:
         Raises:
             StateChannelError: The log cannot be read, or does not hold the answer.
         """
-        wants = replace(wants, writers=self.heard())
         question = AuditQuestion(
             self.source,
             read=self.read,
@@ -122,7 +119,8 @@ class AuditOptions:
             wants=wants,
             options=self.options,
         )
-        return answered(self.engine, question)
+        writers = live_writers_of(self.source, self.connect) if self.writers is None else self.writers
+        return answered(self.engine, question, writers)
 
     def heard(self) -> WritersHeard | None:
         """What the registry shows of the processes, read now for a live log; None: a file or an archive does not have it."""
@@ -141,21 +139,21 @@ class AuditOptions:
             yield replace(self, source=ExportSource(path, made_here=True), writers=writers)
 
 
-def answered(engine: str, question: AuditQuestion) -> AuditResult:
+def answered(engine: str, question: AuditQuestion, writers: WritersHeard | None) -> AuditResult:
     """The engine's result; tentative where brokers have read more than the log has, which the registry shows."""
     result = load_engine(engine)(question, progress=progress)
     remark_moment(question.as_of, result)
-    lost = _positions_lost(question)
+    lost = _positions_lost(question, writers)
     if not lost:
         return result
     by_name = {str(partition): known for partition, known in sorted(lost.items())}
     return replace(result, answer=result.answer | {"tentative": True, "positions_lost": by_name})
 
 
-def _positions_lost(question: AuditQuestion) -> Mapping[int, int]:
+def _positions_lost(question: AuditQuestion, writers: WritersHeard | None) -> Mapping[int, int]:
     """Of a live log by the registry; of an export as it was when the file was made."""
-    if question.wants.writers is not None and question.wants.writers.positions_lost:
-        return question.wants.writers.positions_lost
+    if writers is not None and writers.positions_lost:
+        return writers.positions_lost
     header = header_of(question.source.path) if isinstance(question.source, ExportSource) else None
     return {} if header is None else header.positions_lost
 
@@ -164,34 +162,13 @@ def writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHear
     """What the registry shows of the processes: the live one, or its file beside an export; None: there is none."""
     if isinstance(source, ExportSource):
         return None if source.made_here else writers_of_file(source.path)
-    return registry_of(connect) if isinstance(source, LiveSource) else None
+    return live_writers_of(source, connect)
 
 
-def acknowledged_of(source: Source, connect: Callable[[], Connection]) -> Acknowledgements:
-    """Forged records that persons have acknowledged: by the requests topic, or by its file beside an export."""
-    if isinstance(source, ExportSource):
-        side = None if source.made_here else side_records(source.path, SideRole.REQUESTS)
-        return Acknowledgements() if side is None else Acknowledgements.of_records(side.records)
+def live_writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHeard | None:
+    """The same, of a live topic alone."""
     if not isinstance(source, LiveSource):
-        return Acknowledgements()
-    # Only a live audit needs the Kafka client.
-    from statechannel.cli.kit.requests import acknowledgements
-
-    try:
-        return acknowledgements(connect())
-    except StateChannelError as error:
-        say(f"note: the requests could not be read, so acknowledgements of forged records are not known: {error}")
-        return Acknowledgements()
-
-
-def marked(forgeries: Mapping[str, Any], source: Source, connect: Callable[[], Connection]) -> dict[str, Any]:
-    """A list of forged records, each with its acknowledgement; requests are read only if it has some."""
-    seen = acknowledged_of(source, connect) if forgeries["records"] else Acknowledgements()
-    return seen.marked(forgeries)
-
-
-def registry_of(connect: Callable[[], Connection]) -> WritersHeard:
-    """What the registry of the channel of the settings shows of its processes."""
+        return None
     # Only a live audit needs the Kafka client.
     from statechannel.cli.kit.registry import live_writers
 

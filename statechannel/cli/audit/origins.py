@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from statechannel.audit.engine import ExportSource, LiveSource, Wants
-from statechannel.audit.forgeries import PERSONS_CLAIM, select_forged
 from statechannel.audit.origins import (
     MEANING,
     OperationCause,
@@ -23,11 +22,11 @@ from statechannel.audit.origins import (
     select_operations,
     without_origin,
 )
+from statechannel.audit.person_actions import PERSONS_CLAIM
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit.incident_tables import forged_records
-from statechannel.cli.audit.options import AuditOptions, audit_options, marked, registry_of
+from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line, require_writer
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -35,7 +34,6 @@ from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Author, Since, Until
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
-from statechannel.cli.kit.requests import acknowledgements
 from statechannel.cli.kit.side_files import SideRecords, SideRole, side_files, side_records
 from statechannel.engine.membership import decode_member
 from statechannel.errors import ExitCode
@@ -66,11 +64,8 @@ def origins(
     path = asked.source.path if isinstance(asked.source, ExportSource) and not with_topics else None
     beside = None if path is None else side_files(path)
     looked_up = with_topics or bool(beside) or isinstance(asked.source, LiveSource)
-    if with_topics and asked.writers is None:
-        asked = replace(asked, writers=registry_of(asked.connect))
     with asked.as_file() as still:
-        result = still.answer(Wants(origins=True, forged=True, cuts=True))
-        registry_read = (writers := still.heard()) is not None and writers.newest_ms > 0
+        result = still.answer(Wants(origins=True, cuts=True))
         read = () if not looked_up else sources(asked.connect()) if not beside or path is None else sources_beside(path)
         whole = origins_document(result.origins or {}, read)
         document = select_operations(whole, window, by)
@@ -82,24 +77,19 @@ def origins(
             require_writer(still, by, persons=persons, hint=more)
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
-    forged = select_forged(result.forged or {"records": 0, "newest": []}, window, by)
-    with_seen = acknowledgements(asked.connect()).marked if with_topics else None
-    forged = marked(forged, asked.source, asked.connect) if with_seen is None else with_seen(forged)
     if not asked.table:
         operations = document.pop("operations")
-        head = {"by": by, "window": window.fields(), "forged_records": forged["records"]}
-        print_json_lists(about(asked, result) | head | document, {"operations": operations, "forged": forged["newest"]})
+        head = {"by": by, "window": window.fields()}
+        print_json_lists(about(asked, result) | head | document, {"operations": operations})
         return
     log_line(asked, result, window)
     whose = "" if by is None else f" of {by}"
     # What a person requested is all that --by asks for: to list only what is in doubt would hide it.
     listed = document["operations"] if every or by in persons else list(without_origin(document))
     _show(document, listed, whose)
-    in_log = 0 if result.forged is None else result.forged["records"]
-    forged_records(forged, in_log, registry_read=registry_read)
     if persons_of(document):
         if by is not None:
-            say(f"note: policies, overrides and acknowledgements of {by} are in `statechannel audit actions --by {by}`")
+            say(f"note: policies and overrides of {by} are in `statechannel audit actions --by {by}`")
         say(f"note: {PERSONS_CLAIM}")
 
 
@@ -118,7 +108,7 @@ def _requested_nothing(by: str, persons: Sequence[str] | None) -> CommandError:
         known = f"Known: {shown}. " if persons else "No request is left in the log. "
     return CommandError(
         f"no operation was requested by {by}",
-        hint=f"{known}Policies and acknowledgements are in `statechannel audit actions --by PERSON`, too.",
+        hint=f"{known}Policies are in `statechannel audit actions --by PERSON`, too.",
         code=ExitCode.NOT_FOUND,
     )
 

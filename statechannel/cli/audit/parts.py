@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,9 +37,9 @@ from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
-from statechannel.cli.audit import tables
+from statechannel.cli.audit import state_tables, tables
 from statechannel.cli.audit.actions import actions_beside, actions_of
-from statechannel.cli.audit.options import AuditOptions, acknowledged_of, audit_options, moment_of, refuse_format
+from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of, refuse_format
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
 from statechannel.cli.kit.output import Output, moment, print_json, print_json_lists, say, stdout
@@ -93,7 +93,7 @@ def history_rows(
     rows: Rows = result.history if result.history is not None else Spool()
     if by is not None and name is None and window.is_whole and not len(rows):
         raise _no_record_by(by, result)
-    return result, Requested(rows, requesters(asked, "the history"), _began_forged)
+    return result, Requested(rows, requesters(asked, "the history"))
 
 
 def history_head(
@@ -104,26 +104,17 @@ def history_head(
 
 
 class Requested:
-    """Rows with who requested their operation, by his own account.
+    """Rows with who requested their operation, by his own account."""
 
-    Args:
-        is_forged: Whether a forged record began what a row is about: that has no requester, whatever id it bears.
-    """
-
-    def __init__(self, rows: Rows, persons: Mapping[str, str], is_forged: Callable[[Mapping[str, Any]], bool]) -> None:
-        self._rows, self._persons, self._is_forged = rows, persons, is_forged
+    def __init__(self, rows: Rows, persons: Mapping[str, str]) -> None:
+        self._rows, self._persons = rows, persons
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self._rows:
-            person = None if self._is_forged(row) else self._persons.get(row["operation"])
-            yield row | {"requested_by": person}
-
-
-def _began_forged(row: Mapping[str, Any]) -> bool:
-    return row["forged"] is not None or bool(row["began"] and row["began"]["forged"])
+            yield row | {"requested_by": self._persons.get(row["operation"])}
 
 
 @audit_options
@@ -158,7 +149,7 @@ def diff(
     if not asked.table:
         print_json_lists(head, {"differences": rows})
         return
-    tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
+    state_tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
 
 
 def difference_rows(
@@ -180,8 +171,8 @@ def difference_rows(
     for row in differences.rows(before.states or (), after.states or ()):
         rows.append(row)
     head: dict[str, Any] = {
-        "from": tables.side(t1, first, before),
-        "to": tables.side(t2, second, after),
+        "from": state_tables.side(t1, first, before),
+        "to": state_tables.side(t2, second, after),
         "counts": dict(sorted(differences.counts.items())),
         "changed": dict(sorted((differences.changed).items())),
         "owners": differences.moved(),
@@ -225,7 +216,7 @@ def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE
     if asked.as_of is not None and result.cuts is not None:
         for what, value in tables.MomentAndRest(asked.as_of, result.cuts).facts(answer):
             stdout().print(Text(f"{what}: {value}"))
-    tables.completeness(result.complete)
+    state_tables.completeness(result.complete)
     if not window.is_whole:
         sides = (f"{name} {_moment_of(side)}" for name, side in (("from", window.since), ("to", window.until)) if side)
         stdout().print(Text(f"listed: {' '.join(sides)}, inclusive"))
@@ -346,9 +337,7 @@ def report(
     try:
         story = _registry_story(asked)  # before the log: what is written later is not held against it
         with opened(asked) as export:
-            persons = requesters(asked, "the report")
-            question = replace(question, persons=persons, acknowledged=acknowledged_of(asked.source, asked.connect))
-            question = replace(question, actions=_actions(asked))
+            question = replace(question, persons=requesters(asked, "the report"), actions=_actions(asked))
             if story is not None:
                 question = replace(question, registry=tuple(story.incidents), writers=story.writers)
             data = report_data(export, question, progress=progress)

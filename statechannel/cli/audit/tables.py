@@ -9,19 +9,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from rich.text import Text
-
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
-from statechannel.audit.moments import AsOf, Cut, duration_ms
-from statechannel.cli.audit.incident_tables import cold_starts, forged_records, writer
+from statechannel.audit.moments import AsOf, Cut
+from statechannel.cli.audit.state_tables import NOT_KNOWN, cold_starts, completeness, format_state
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
 from statechannel.protocol.verdict import MEANING, Verdict
 
 GAPS_SHOWN = 200
 _OWNED_SHOWN = 1_000
-NOT_KNOWN = "unknown: the records were compacted"
 
 
 def answer_lost(result: AuditResult) -> bool:
@@ -47,17 +44,15 @@ class MomentAndRest:
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
-def show(result: AuditResult, cuts: MomentAndRest | None, *, registry_read: bool) -> None:
+def show(result: AuditResult, cuts: MomentAndRest | None) -> None:
     """Print the result.
 
     Args:
         cuts: The moment of the audit, if not the end of the log.
-        registry_read: The log was held against the registry.
     """
     unsure = result.complete.get("incomplete", ()) if cuts is not None else ()
     _whole(result, cuts, unsure)
     completeness(result.complete)
-    forged_records(result.forged, registry_read=registry_read)
     if result.races:
         _blank()
         print_table(
@@ -166,25 +161,6 @@ def ends(answer: dict[str, Any]) -> str:
     return ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
 
 
-def completeness(complete: Mapping[str, Any]) -> None:
-    """The point from which on a compacted log is complete, and what that means for the result."""
-    for partition, known in complete.get("complete_from", {}).items():
-        where = f"partition {partition} was compacted, or holds transaction markers"
-        if known is None:
-            line = f"{where}: no record shows from where on it is complete"
-        else:
-            line = f"{where}: complete from offset {known['offset']} ({moment(known['timestamp_ms'])}) on"
-        stdout().print(Text(line))
-    if complete.get("incomplete"):
-        numbers = ", ".join(map(str, complete["incomplete"]))
-        stdout().print(
-            Text(
-                f"incomplete: partition {numbers} no longer holds the answer; "
-                "the archive does (--archive DIR --engine spark)"
-            )
-        )
-
-
 def gaps(gaps: Rows, shown: Rows, *, answer_lost: bool, selected: str = "", first: bool = False) -> None:
     """Print the newest gaps in service.
 
@@ -281,7 +257,6 @@ def _blank() -> None:
 
 
 _HISTORY_SHOWN = 1_000
-_DIFFERENCES_SHOWN = 1_000
 _GROUPS_SHOWN = 100
 _CHILDREN_SHOWN = 2
 _NEWEST_SHOWN = 20
@@ -312,10 +287,10 @@ def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
                 when(row["timestamp_ms"]),
                 row["key"] if whole_keys else short_range(row["key"]),
                 row["verdict"],
-                writer(row["by"], row["forged"]),
+                row["by"],
                 _what(row),
-                _format_state(row["before"]),
-                _format_state(row["after"]),
+                format_state(row["before"]),
+                format_state(row["after"]),
                 "; ".join(_why(row)),
             )
             for row in islice(rows, skipped, None)
@@ -334,13 +309,6 @@ def _what(row: Mapping[str, Any]) -> str:
     return version if row["kind"] == "proposal" else f"{row['kind']} {version}"
 
 
-def _format_state(side: Mapping[str, Any] | None) -> str | None:
-    if side is None:
-        return None
-    owner = "" if side["owner"] is None else f" {side['owner']} g{side['generation']}"
-    return f"{side['state']}{owner}" + (f" to {side['to']}" if side["to"] and side["to"] != side["owner"] else "")
-
-
 def _why(row: Mapping[str, Any]) -> Iterator[str]:
     if row["verdict"] == Verdict.DUPLICATE:  # a narrow terminal has no room for the column; rejected ones have a note
         yield Verdict.DUPLICATE.value
@@ -354,15 +322,14 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     began = row["began"]
     if began is not None:
         because = f": {began['reason']}" if began["reason"] else ""
-        forged = " by a forged record" if began["forged"] else ""
-        yield f"started by {began['by']} at offset {began['offset']}{forged}{because}"
+        yield f"started by {began['by']} at offset {began['offset']}{because}"
     if row["decision"] is not None:
         yield f"decision {row['decision']}"
     if row["note"]:
         yield str(row["note"])
     children = (row["children"] or {}).get("of_this", ())
     for child in children[:_CHILDREN_SHOWN]:
-        yield f"creates {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
+        yield f"creates {short_range(child['key'])} {format_state(child) if 'state' in child else ''}"
     if len(children) > _CHILDREN_SHOWN:
         yield f"and {len(children) - _CHILDREN_SHOWN} more"
     winner = row["winner"]
@@ -462,80 +429,3 @@ def _winner(winner: Mapping[str, Any] | None) -> str | None:
 
 def _span(row: Mapping[str, Any]) -> tuple[Cell | None, Cell | None]:
     return when(row["first_ms"]), when(row["last_ms"])
-
-
-def side(text: str, as_of: AsOf | None, result: AuditResult) -> dict[str, Any]:
-    """One side of a difference, for the JSON output.
-
-    Args:
-        text: The moment as it was given.
-    """
-    last = {number: cut.last_offset for number, cut in (result.cuts or {}).items()}
-    ends = {int(number): end - 1 for number, end in result.answer["end_offsets"].items()}
-    return {
-        "as_of": text,
-        "timestamp_ms": None if as_of is None else as_of.time_ms,
-        "digest": None if result.complete.get("incomplete") else result.answer["digest"],
-        "last_offsets": {str(number): offset for number, offset in sorted((last or ends).items())},
-        "read": result.answer["read"],
-    }
-
-
-_DIFFERS = ("owner", "generation", "state")
-
-
-def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> None:
-    """Print the differences between two moments.
-
-    Args:
-        answer_lost: The records that held the answer of either moment were compacted.
-    """
-    for name in ("from", "to"):
-        side = head[name]
-        lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
-        age = "" if duration_ms(side["as_of"]) is None else f" ago ({moment(side['timestamp_ms'])})"
-        stdout().print(Text(f"{name} {side['as_of']}{age}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
-    completeness(head)
-    stdout().print()
-    same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
-    counts, changed = head["counts"], head["changed"]
-    changes = ("came", "went", "came-and-went", "changed")
-    print_table(
-        (
-            "differences",
-            *(name.replace("-", " ") for name in changes),
-            *(Column(f"changed {name}", 1) for name in _DIFFERS),
-        ),
-        [
-            (
-                kind,
-                *(counts.get(f"{kind}_{name}", 0) for name in changes),
-                *(changed.get(f"{kind}_{name}", 0) for name in _DIFFERS),
-            )
-            for kind in ("namespaces", "bundles")
-            if any(f"{kind}_{name}" in counts for name in changes)
-        ],
-        empty=NOT_KNOWN if answer_lost else same,
-    )
-    if not len(rows):
-        return
-    if head["owners"]:
-        stdout().print()
-        print_table(
-            ("owner", "differing bundles before", "after"),
-            [(name, owner["before"], owner["after"]) for name, owner in head["owners"].items()],
-        )
-    stdout().print()
-    print_table(
-        ("key", "change", "before", "after"),
-        [
-            (row["key"], row["change"].replace("-", " "), _side(row["before"]), _side(row["after"]))
-            for row in islice(rows, _DIFFERENCES_SHOWN)
-        ],
-    )
-    if len(rows) > _DIFFERENCES_SHOWN:
-        stdout().print(f"(the first {_DIFFERENCES_SHOWN:,} of {len(rows):,}; all of them with --output json)")
-
-
-def _side(side: Mapping[str, Any] | None) -> str | None:
-    return None if side is None else f"{_format_state(side)} v{side['version']}"

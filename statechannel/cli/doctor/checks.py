@@ -12,7 +12,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.registry import Registry
@@ -132,7 +131,6 @@ class DoctorFacts:
     clock: ClockFacts = field(default_factory=ClockFacts)
     registry: Registry | None = None
     story: RegistryStory | None = None
-    acknowledged: Acknowledgements = field(default_factory=Acknowledgements)
     status: Mapping[str, Any] = field(default_factory=dict)
     keys: int = 0
     failed: Mapping[str, Failed] = field(default_factory=dict)

@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from statechannel.audit.acknowledgements import acknowledged_sentence
-from statechannel.audit.forgeries import forged_sentence
-from statechannel.audit.writers import Disowned
+from statechannel.audit.forged_records import FORGED_HINT
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
 from statechannel.cli.status.health import (
@@ -39,10 +37,6 @@ JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
 DECLINES_WARNING_MS = 600_000
 _SHOWN = 5
-_FORGED_TODO = (
-    "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
-    "`statechannel audit` and `statechannel audit origins` list forged records, and changes without an origin."
-)
 _OF_ANY_HOOK = ("Nothing waits for it.", "Fix the cause.")
 _OF_HOOKS: Mapping[str, tuple[str, str]] = {
     Hook.ON_SERVE: (
@@ -67,8 +61,6 @@ _OF_HOOKS: Mapping[str, tuple[str, str]] = {
     ),
 }
 """What the failure of a hook leads to, and what to do; `on_own` is reported by its declines."""
-_DECIDES = "The log decides, so accepted ones count."
-_UNTIL_SEEN = "The finding stays until they are acknowledged (`statechannel audit acknowledge`), else"
 _NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
 
 
@@ -244,39 +236,18 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Records under the name of a broker that did not write them: by the log, and by those who read them, also if ended."""
-    witnesses = {} if facts.story is None else facts.story.forgeries
-    in_log = facts.status.get("forged", {"records": 0, "newest": ()})
-    if _nobody(facts) and not witnesses and not in_log["records"]:
+    """Records under the name of a broker that did not write them, by those who read them, also if ended."""
+    if facts.registry is None or facts.story is None:
+        return
+    reports = facts.story.forged_at(facts.registry.read_at_ms)
+    if _nobody(facts) and not reports:
         yield _NOBODY
-    for is_seen in (False, True):
-        rows = [row for row in in_log["newest"] if (row.get("acknowledged") is not None) is is_seen]
-        if rows:
-            seen_all = in_log.get("acknowledged", 0)
-            number = seen_all if is_seen else in_log["records"] - seen_all
-            yield DoctorFinding(
-                Severity.INFO if is_seen else Severity.CRITICAL,
-                f"the log has {'1' if number == 1 else f'{number:,}'} {'acknowledged ' if is_seen else ''}forged "
-                f"record{'' if number == 1 else 's'}, the newest {forged_sentence(rows[-1])}",
-                "" if is_seen else f"Another process writes with the id and incarnation of a broker. {_DECIDES}",
-                "" if is_seen else f"{_FORGED_TODO} {_UNTIL_SEEN} as long as the log keeps the records.",
-            )
-    alive = {(broker, member.info.get("incarnation")) for broker, member in _alive(facts).items()}
-    for (broker, incarnation), seen in sorted(witnesses.items()):
-        if Disowned(broker, seen).is_listed(in_log["newest"]):
-            continue  # the findings above have them
-        item = facts.acknowledged.of_report(seen)
-        if item is not None:
-            yield DoctorFinding(Severity.INFO, f"{seen.sentence(broker)}; {acknowledged_sentence(item.fields())}")
-            continue
-        ended = f"This process of {broker} has ended; the finding stays"
-        stays = f"The finding stays while {broker} runs, and then" if (broker, incarnation) in alive else ended
+    for broker, seen in reports:
         yield DoctorFinding(
             Severity.CRITICAL,
             seen.sentence(broker),
-            f"Another process writes with its id and incarnation. {_DECIDES}",
-            f"{_FORGED_TODO} {stays} as long as the registry keeps its heartbeats (an hour by default), or until its newest "
-            "record is acknowledged: `statechannel audit acknowledge`.",
+            "Another process writes with its id and incarnation. The log decides, so accepted ones count.",
+            f"{FORGED_HINT} The finding ends an hour after the newest of them.",
         )
 
 

@@ -16,7 +16,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.text import Text
 
-from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.doctor import checks_channel, checks_kafka, checks_log
 from statechannel.cli.doctor.checks import (
@@ -43,7 +42,6 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_hanging, print_json, waiting
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import remarks
-from statechannel.cli.kit.requests import acknowledgements
 from statechannel.cli.kit.topic_state import log_bounds, positions_lost
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
@@ -259,11 +257,6 @@ def facts_of_kafka(
         figures_of_log, keys, misplaced = judged if judged is not None else (figures_of_log, 0, 0)
     else:
         failed["log"] = failed["registry"]._replace(reported=True)
-    seen = (
-        _try(failed, "acknowledgements", lambda: acknowledgements(connection), reported=True)
-        if story.forgeries
-        else None
-    )
     return replace(
         facts,
         cluster=cluster,
@@ -278,7 +271,6 @@ def facts_of_kafka(
         clock=clock,
         registry=registry,
         story=story,
-        acknowledged=seen or Acknowledgements(),
         status=figures_of_log,
         keys=keys,
         failed=failed,
@@ -382,8 +374,6 @@ def _read_log(connection: Connection, registry: Registry, story: RegistryStory) 
     inputs = StatusInputs(story)
     with naming_address(connection):
         views = read_channel(connection, inputs.observers())
-    if inputs.has_forged:
-        inputs.incidents.acknowledged = acknowledgements(connection)
     fields = figures(
         views,
         registry,

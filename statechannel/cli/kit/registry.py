@@ -172,7 +172,7 @@ def read_registry(
 def open_registry(
     connection: Connection, *, observe: Observe | None = None, all_lost: bool = False
 ) -> Iterator[RegistryReader]:
-    """The registry, for a command that reads it more than once; arguments as of `read_registry`."""
+    """The registry, for a command that reads something else before it; arguments as of `read_registry`."""
     positions = None
     if observe is not None:  # read before the channel: a client that only reads is told less of a password or of rights
         channel = describe_topic(connection, Topic.CHANNEL)
@@ -266,7 +266,7 @@ def live_writers(connection: Connection) -> WritersHeard:
         writers.read_ms = now_ms()
         writers.positions_lost = positions_lost(connection, registry.positions, log_bounds(connection))
     except StateChannelError as error:
-        say(f"note: the registry could not be read; forged records are recognized by the log alone: {error}")
+        say(f"note: the registry could not be read; the log is judged alone: {error}")
         return WritersHeard()
     return writers
 

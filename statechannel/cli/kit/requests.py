@@ -32,7 +32,6 @@ from statechannel.protocol.bundle import is_bundle, split_topic
 from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:  # lookups need no audit
-    from statechannel.audit.acknowledgements import Acknowledgements
     from statechannel.protocol.keys import KeyState
 
 _REPLY_GRACE_S = 3.0
@@ -445,14 +444,6 @@ def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
     return requests_of(read_requests(connection))
 
 
-def acknowledgements(connection: Connection) -> Acknowledgements:
-    """Forged records that persons have acknowledged."""
-    from statechannel.audit.acknowledgements import Acknowledgements
-
-    with open_tail(connection, Topic.REQUESTS, 0) as tail:
-        return Acknowledgements.of_records(tail.records(tail.span()))
-
-
 def requests_in(records: Iterable[RecordRead]) -> dict[str, dict[str, Any]]:
     """The same from records of the topic, as a file has them."""
     items = ((record, request_record.decode(record.value, record.timestamp_ms)) for record in records)
@@ -485,7 +476,6 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
         "executed_by": None,
         "destination": request.args.get("destination"),
         "reason": reason if isinstance(reason, str) and reason else None,
-        "forged": [],
     }
 
 

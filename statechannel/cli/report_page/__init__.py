@@ -12,10 +12,10 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from statechannel.audit.forgeries import NOT_RECOGNIZED, PERSONS_CLAIM
 from statechannel.audit.history import short_range
 from statechannel.audit.incident import IncidentKind
 from statechannel.audit.overlaps import CAVEAT as OVERLAP_CAVEAT
+from statechannel.audit.person_actions import PERSONS_CLAIM
 from statechannel.audit.report.data import complete_from
 from statechannel.audit.report.incident_list import forged_sentences
 from statechannel.audit.report.ownership import OTHERS, shared_style
@@ -104,7 +104,6 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             how_chosen="of the requested ones" if origin.wanted else "those with the longest gaps and the most records",
             requested=bool(origin.wanted),
             forged_sentences=len(forged_sentences(report)),
-            not_recognized=NOT_RECOGNIZED,
             persons_claim=PERSONS_CLAIM,
             overlap_caveat=OVERLAP_CAVEAT,
             version=metadata.version("statechannel"),

@@ -78,7 +78,7 @@ function drawRecords(lanes) {
   details.querySelector("summary").textContent = `The ${inside.length} records of this span as a table${left > 0 ? ` (the first ${RECORDS_MOST}; zoom in for the others)` : ""}`;
   details.querySelector("tbody").replaceChildren(...inside.slice(0, RECORDS_MOST).map(([lane, mark]) => {
     const row = html("tr"), why = [mark.reason, mark.note].filter(Boolean).join("; ");
-    const cells = [moment(mark.ms), mark.offset, lane.name, mark.n ? `${mark.n} records` : mark.verdict, mark.kind, mark.version, mark.state, mark.band?.[1], mark.forged ? `forged as ${mark.by}` : mark.by, mark.action, why];
+    const cells = [moment(mark.ms), mark.offset, lane.name, mark.n ? `${mark.n} records` : mark.verdict, mark.kind, mark.version, mark.state, mark.band?.[1], mark.by, mark.action, why];
     row.append(...cells.map((cell, index) => html("td", String(cell ?? "-"), index === 0 ? "t" : index === 2 ? "k" : index === 1 || index === 5 ? "n" : "")));
     return row;
   }));
@@ -100,7 +100,7 @@ function drawLegend() {
   const twice = svg("svg", { viewBox: "0 0 26 14" });
   twice.append(svg("rect", { class: "overlap", x: 0, y: 5, width: 26, height: 5 }));
   legend.append(legendItem(twice, "a lost owner may have served it, too"));
-  for (const [kind, text] of [["accepted", "accepted, in the band: changed the state"], ["derived", "follows from another key's record"], ["rejected", "rejected"], ["forged", "forged: its process did not write it"], ["plain", "assert, duplicate"], ["accepted many", "several records"]]) {
+  for (const [kind, text] of [["accepted", "accepted, in the band: changed the state"], ["derived", "follows from another key's record"], ["rejected", "rejected"], ["plain", "assert, duplicate"], ["accepted many", "several records"]]) {
     const root = svg("svg", { viewBox: "0 0 26 14" });
     root.append(svg("line", { class: `mark ${kind}`, x1: 13, x2: 13, y1: 1, y2: 13 }));
     legend.append(legendItem(root, text));

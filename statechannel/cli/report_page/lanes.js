@@ -49,7 +49,6 @@ function bandShape([from, to, [state, owner, target, version]], x, top) {
 }
 
 function markClass(mark) {
-  if (mark.forged_records) return "forged";
   if (mark.rejected) return "rejected";
   if (mark.verdict === "derived") return "derived";
   return mark.verdict === "accepted" || mark.verdict === "several" ? "accepted" : "plain";
@@ -60,7 +59,7 @@ function told(lane, mark) {
   if (mark.n) return [...lines, `${mark.n} records close together, to ${moment(mark.last_ms)}, offset ${mark.last_offset}`, mark.note];
   const wants = [mark.state, mark.version !== undefined ? `v${mark.version}` : null].filter(Boolean).join(" ");
   lines.push(`${mark.verdict}: ${mark.kind} ${wants}${mark.from ? ` from ${mark.from}` : ""}${mark.to ? ` to ${mark.to}` : ""}`);
-  if (mark.by) lines.push(`${mark.forged ? "forged, in the name of" : "by"} ${mark.by}${mark.action ? `, ${mark.action}` : ""}${mark.operation ? `, operation ${mark.operation}` : ""}`);
+  if (mark.by) lines.push(`by ${mark.by}${mark.action ? `, ${mark.action}` : ""}${mark.operation ? `, operation ${mark.operation}` : ""}`);
   for (const text of [mark.reason && `why: ${mark.reason}`, mark.note]) if (text) lines.push(text);
   if (mark.band) lines.push(mark.band[0] ? `then ${mark.band[0]} v${mark.band[3]}${mark.band[1] ? `, served by ${mark.band[1]}` : ""}` : "then it did not exist any more");
   return lines;

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from statechannel.audit.acknowledgements import Acknowledgements
 from statechannel.audit.incident import Incident, IncidentKind, seconds
 from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
@@ -27,7 +26,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import acknowledgements, is_timed_out, message_of
+from statechannel.cli.kit.requests import is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
 from statechannel.cli.kit.topic_state import topic_state, unknown_topics
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
@@ -125,15 +124,13 @@ def _unknown(error: KafkaUnavailableError, began_ms: int, silent_s: float) -> Ka
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
     """Read log and registry to their ends, once; returns the document."""
     with open_registry(connection, observe=inputs.story.observe) as reader:
-        # Whether a process had left or never was there shows which records are forged.
-        reader.take()
         views = read_channel(connection, inputs.observers())
         registry = reader.read()
     # What a remark says of a request must not be newer than what the incidents say of it.
     notes = remarks(connection, registry.members.alive)
-    seen = requests_of_last_hour(connection, forged=inputs.has_forged)
+    seen = requests_of_last_hour(connection)
     registry = without_dismissed(registry, seen.dismissals)
-    inputs.incidents.requesters, inputs.incidents.acknowledged = seen.requesters, seen.acknowledged
+    inputs.incidents.requesters = seen.requesters
     fields = figures(
         views,
         registry,
@@ -260,7 +257,6 @@ class StatusFollower:
         self._topics = unknown_topics({})
         self._asked: Future[tuple[Remarks, RequestIncidents, dict[str, Any]]] | None = None
         self._asked_s = 0.0
-        self._asked_of_forged = False
         self._stack = ExitStack()
 
     def __enter__(self) -> StatusFollower:
@@ -297,8 +293,6 @@ class StatusFollower:
         self._ask_for_remarks()
         waits = [self._pool.submit(part.wait) for part in self._parts]
         self._read_registry(self._pool.submit(next, self._heartbeats, []).result())
-        if self._registry_end > 0:
-            return  # it shows which records of the log are forged
         for part, wait in zip(self._parts, waits, strict=True):
             self._take(part, wait.result())
         self._pulse.beat()
@@ -342,18 +336,15 @@ class StatusFollower:
             if not self._asked.done():
                 return
             (self._remarks, self._requests, self._topics), self._asked = self._asked.result(), None
-            incidents = self._inputs.incidents
-            incidents.requesters, incidents.acknowledged = self._requests.requesters, self._requests.acknowledged
+            self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
-        forged = self._inputs.has_forged
         due = not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S
-        if self.blind_since_ms is None and (due or forged > self._asked_of_forged):
-            self._asked_of_forged = forged
+        if self.blind_since_ms is None and due:
             alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(
                 lambda: (
                     remarks(self._connection, alive),
-                    requests_of_last_hour(self._connection, forged=forged),
+                    requests_of_last_hour(self._connection),
                     _topics_of(self._connection, alive, self._positions),
                 )
             )
@@ -402,29 +393,22 @@ class RequestIncidents(NamedTuple):
     Attributes:
         requesters: Who asked for an operation, by its id.
         dismissals: Lost brokers that will not come back.
-        acknowledged: Forged records that persons have acknowledged, at any time.
     """
 
     drains: Sequence[Incident] = ()
     requesters: Mapping[str, str] = {}
     dismissals: Mapping[tuple[str, str], Dismissal] = {}
-    acknowledged: Acknowledgements = Acknowledgements()
 
 
-def requests_of_last_hour(connection: Connection, *, forged: bool) -> RequestIncidents:
-    """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports.
-
-    Args:
-        forged: There are forged records: read their acknowledgements, too, from all that the topic has.
-    """
+def requests_of_last_hour(connection: Connection) -> RequestIncidents:
+    """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
         records = recent_requests(connection)
-        seen = acknowledgements(connection) if forged else Acknowledgements()
     except StateChannelError:
         return RequestIncidents()
     items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
     requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
-    return RequestIncidents(drains_of(records), requesters, dismissals_in(records), seen)
+    return RequestIncidents(drains_of(records), requesters, dismissals_in(records))
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.forgeries import ForgeryCheck
-from statechannel.audit.incident import Incident, IncidentKind, newest, without_listed, without_repaired
+from statechannel.audit.incident import Incident, IncidentKind, newest, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.registry_story import RegistryStory
@@ -33,7 +32,7 @@ class StatusInputs:
     """Observers of log and registry.
 
     Attributes:
-        story: Of the registry. Where it is read before the log, forged records are recognized by it.
+        story: Of the registry.
         times: Of the channel's records.
         gap_over_ms: Shorter gaps in service are not incidents.
     """
@@ -45,12 +44,7 @@ class StatusInputs:
     incidents: ChannelIncidents = field(init=False)
 
     def __post_init__(self) -> None:
-        self.incidents = ChannelIncidents(self.gap_over_ms, check=ForgeryCheck(self.story.writers))
-
-    @property
-    def has_forged(self) -> bool:
-        """Whether log or registry show forged records, which a person may have acknowledged."""
-        return bool(self.incidents.forgeries.records or self.story.forgeries)
+        self.incidents = ChannelIncidents(self.gap_over_ms, writers=self.story.writers)
 
     def observers(self) -> list[Observe]:
         return [self.times.observe, self.rates.observe, self.incidents.observe]
@@ -75,10 +69,9 @@ def figures(
     """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
     live = views.live()
-    forged, acknowledged = inputs.incidents.forged_rows(), inputs.incidents.acknowledged
     dismissed = [Incident(item.at_ms, IncidentKind.DISMISSED, item.sentence) for item in registry.dismissed]
-    of_registry = without_listed(inputs.story.incidents, forged["newest"], acknowledged)
-    every = [*without_repaired([*of_registry, *inputs.incidents.all()]), *drains, *dismissed, *notes.changes]
+    of_both = without_repaired([*inputs.story.incidents, *inputs.incidents.all()])
+    every = [*of_both, *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
     declined = _declined(live, registry, inputs.incidents)
     return {
@@ -129,8 +122,7 @@ def figures(
             }
             for count in inputs.incidents.declines
         ],
-        "forged": forged,
-        **_disowned(inputs, forged["newest"]),
+        "disowned": [forged.sentence(broker) for broker, forged in inputs.story.forged_at(at_ms)],
         "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": declined,
         "deleted_namespaces": [
@@ -191,20 +183,6 @@ def _without_service(live: Sequence[KeyState], registry: Registry, inputs: Statu
     if not many:
         return None
     return {"bundles": many, "assigned": owners, "brokers": sorted(lost), "since_ms": min(since_ms, default=None)}
-
-
-def _disowned(inputs: StatusInputs, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Reports of brokers on forged records that the log's own list does not have, by whether they were acknowledged."""
-    reports = [
-        (seen.forged.sentence(seen.broker), inputs.incidents.acknowledged.of_report(seen.forged))
-        for seen in inputs.story.disowned(listed)
-    ]
-    return {
-        "disowned": [report for report, item in reports if item is None],
-        "disowned_acknowledged": [
-            {"message": report, "acknowledged": item.fields()} for report, item in reports if item is not None
-        ],
-    }
 
 
 def _without_owner(views: LogViews, times: LogTimes, declined: Collection[str]) -> dict[str, Any] | None:

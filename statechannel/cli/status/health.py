@@ -13,7 +13,6 @@ from statechannel.cli.kit.topic_state import is_restated
 from statechannel.engine.effects import Hook
 from statechannel.engine.replica_differences import DifferingReplica, replica_differences
 from statechannel.protocol.replica import Phase
-from statechannel.protocol.verdict import Verdict
 from statechannel.settings import Settings
 
 LAG_WARNING_MS = 5_000
@@ -396,19 +395,7 @@ def slow_operations(fields: Mapping[str, Any], limits: HealthLimits) -> list[Map
 
 
 def _of_writers(fields: Mapping[str, Any]) -> Iterator[HealthProblem]:
-    """Records that another process wrote than the one they name, as long as the log or the registry shows them."""
-    forged = fields.get("forged", {"records": 0, "newest": ()})
-    unseen = [row for row in forged["newest"] if row.get("acknowledged") is None]
-    if unseen:
-        accepted = sum(row["verdict"] == Verdict.ACCEPTED for row in unseen)
-        records = forged["records"] - forged.get("acknowledged", 0)
-        many = "1 forged record" if records == 1 else f"{records:,} forged records"
-        newest = unseen[-1]
-        yield HealthProblem(
-            HealthReason.FORGED,
-            f"the log has {many}, {accepted} accepted; the newest at partition {newest['partition']}, offset {newest['offset']}: "
-            "`statechannel audit`, `statechannel doctor`",
-        )
+    """Records that another process wrote than the one they name, and a second process with one broker id."""
     for sentence in fields.get("disowned", ()):
         yield HealthProblem(HealthReason.FORGED, sentence)
     if fields.get("doubled"):

@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.acknowledgements import acknowledged_sentence, by_whom
 from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
 from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
@@ -63,7 +62,6 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
     problems = [problem["message"] for problem in fields["problems"]] or [_well(fields)]
     first, *others = problems
     facts = [Fact(verdict.value.upper(), first, head=_TONES[verdict]), *(Fact("", text) for text in others)]
-    facts += [Fact("", text) for text in _acknowledged(fields)]
     for deleted in fields.get("deleted_namespaces", ())[-_DELETED_SHOWN:]:
         if deleted["ago_ms"] <= _DELETED_LATELY_MS:
             by = f" by {deleted['by']}" if deleted["by"] else ""
@@ -73,19 +71,6 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
     if uneven:
         facts.append(Fact("", f"{uneven}; `statechannel transfer` moves a bundle, the balancer spreads them"))
     return FactList(facts, is_wide())
-
-
-def _acknowledged(fields: dict[str, Any]) -> Iterator[str]:
-    """Forged records that persons have looked at: no problem any more, but never hidden."""
-    forged = fields.get("forged", {"newest": ()})
-    seen = [row for row in forged["newest"] if row.get("acknowledged") is not None]
-    if seen:
-        newest = seen[-1]
-        many = "1 forged record was" if len(seen) == 1 else f"{len(seen):,} forged records were"
-        which = f"{'' if len(seen) == 1 else 'the newest: '}partition {newest['partition']}, offset {newest['offset']}"
-        yield f"{many} acknowledged ({which}) {by_whom(newest['acknowledged'])}"
-    for report in fields.get("disowned_acknowledged", ()):
-        yield f"{report['message']}; {acknowledged_sentence(report['acknowledged'])}"
 
 
 def _well(fields: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import orjson
 
+from statechannel.audit.forged_records import forged_of
 from statechannel.engine.context import Mode
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.membership import LostMember, Member
@@ -106,6 +107,11 @@ class RouterSource:
             differences=self._cluster.topics.differences,
             heads_lost=self._cluster.topics.first_offsets,
             differs=engine.findings.fields() or (),
+            forged={
+                (member.broker, member.incarnation): forged
+                for member in members.alive.values()
+                if (forged := forged_of(member.info, at_ms)) is not None
+            },
             rejected={verdict.value: engine.counts[verdict] for verdict in REJECTIONS if engine.counts[verdict]},
         )
 

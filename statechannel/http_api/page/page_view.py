@@ -15,14 +15,17 @@ from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, BundleMovesSe
 from statechannel.http_api.page.page_events import PageEvents
 from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
 from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import IN_FLIGHT, State, is_left_by_shutdown
 
 if TYPE_CHECKING:
+    from statechannel.audit.forged_records import ForgedRecords
     from statechannel.broker.changes import Change
 
 _OLDEST_MAX: Final = 1_000
+_FORGED_MAX: Final = 200
 PROBLEMS_MAX: Final = 40
 THIS_CONSOLE: Final = "this console"
 NAMES_EACH_MS: Final = 60_000
@@ -85,6 +88,7 @@ class PageView:
         self._names_forgotten_ms = 0
         self.drains: frozenset[str] = frozenset()
         self.cordons: Mapping[str, Mapping[str, Any]] = {}
+        self._forged: dict[tuple[str, str], ForgedRecords] = {}
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -139,6 +143,8 @@ class PageView:
     def look(self, look: ClusterLook) -> None:
         """What is known of the members now."""
         self._look = look
+        for process, forged in look.forged.items():
+            remember(self._forged, process, forged, _FORGED_MAX)
         self.members.take(look)
         self.events.members(list(look.brokers), look.leader, look.mode, look.at_ms)
         self._moves.forget_before(look.at_ms - MOVES_WINDOW_MS)
@@ -185,9 +191,9 @@ class PageView:
             "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
             "problems": [
                 problem.fields()
-                for problem in problems_of(look, owned, between, self._flaps(), self._junk(), differing, self.cordons)[
-                    :PROBLEMS_MAX
-                ]
+                for problem in problems_of(
+                    look, owned, between, self._flaps(), self._junk(), differing, self.cordons, self._forged
+                )[:PROBLEMS_MAX]
             ],
             "replicas": _replicas(look, differing),
             "events": self.events.rows(),

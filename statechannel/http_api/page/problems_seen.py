@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from statechannel.audit.forged_records import FORGED_HINT
 from statechannel.broker.observe.kafka_limits import (
     REFUSED_HINTS,
     THROTTLED_HINT,
@@ -21,6 +22,7 @@ from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS
 from statechannel.protocol.replica import Phase
 
 if TYPE_CHECKING:
+    from statechannel.audit.forged_records import ForgedRecords
     from statechannel.http_api.documents import BrokerRow
     from statechannel.kafka.admin import Place
     from statechannel.kafka.topics import TopicSettingDifference
@@ -44,6 +46,7 @@ class ProblemKind(StrEnum):
     TOPIC_UNFIT = "topic-unfit"
     REPAIR_PAUSED = "repair-paused"
     REPLICA_DIFFERS = "replica-differs"
+    FORGED = "forged"
     NO_LEADER = "no-leader"
     BROKER_LOST = "broker-lost"
     STUCK = "stuck"
@@ -68,6 +71,7 @@ SEVERE: Final = frozenset(
         ProblemKind.TOPIC_UNFIT,
         ProblemKind.REPAIR_PAUSED,
         ProblemKind.REPLICA_DIFFERS,
+        ProblemKind.FORGED,
         ProblemKind.NO_LEADER,
         ProblemKind.BROKER_LOST,
         ProblemKind.STUCK,
@@ -130,6 +134,7 @@ class ClusterLook(NamedTuple):
         differences: Of the topics that this process reads from what they must be, the hard ones first.
         heads_lost: First offset of each partition of the channel from whose head records were deleted.
         differs: With whom the replica of this process differs, as heartbeats have it.
+        forged: By broker and incarnation, what a live member reports of records in its name.
     """
 
     at_ms: int
@@ -147,6 +152,7 @@ class ClusterLook(NamedTuple):
     differences: Sequence[TopicSettingDifference] = ()
     heads_lost: Mapping[Place, int] = MappingProxyType({})
     differs: Sequence[Mapping[str, Any]] = ()
+    forged: Mapping[tuple[str, str], ForgedRecords] = MappingProxyType({})
 
 
 def problems_of(
@@ -157,6 +163,7 @@ def problems_of(
     junk: JunkRate | None,
     differing: Sequence[DifferingReplica] = (),
     cordons: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    forged: Mapping[tuple[str, str], ForgedRecords] = MappingProxyType({}),
 ) -> list[ProblemSeen]:
     """All of them.
 
@@ -167,6 +174,7 @@ def problems_of(
         junk: None while there is none worth naming.
         differing: Brokers whose accepted states differ from those of others.
         cordons: Rows of `/v1/cordons` by broker.
+        forged: What members have reported of records in their names, also if they have ended.
     """
     seen = [
         *_of_cluster(look),
@@ -177,6 +185,7 @@ def problems_of(
         *_of_junk(junk),
         *_of_versions(look),
         *_of_replicas(look, differing),
+        *_of_writers(look, forged),
     ]
     order = list(ProblemKind)
     return sorted(seen, key=lambda problem: order.index(problem.kind))
@@ -352,6 +361,12 @@ def _of_replicas(look: ClusterLook, differing: Sequence[DifferingReplica]) -> It
             ProblemKind.PARTITIONS_DIFFER, None, f"brokers distribute keys over different numbers of partitions: {listed}",
             "Two of them may serve one bundle. `statechannel doctor` names them: stop those that read more.",
         )  # fmt: skip
+
+
+def _of_writers(look: ClusterLook, forged: Mapping[tuple[str, str], ForgedRecords]) -> Iterator[ProblemSeen]:
+    for (broker, _), seen in sorted(forged.items()):
+        if seen.is_shown(look.at_ms):
+            yield ProblemSeen(ProblemKind.FORGED, broker, seen.sentence(broker), FORGED_HINT, seen.timestamp_ms)
 
 
 def _brokers(number: int) -> str:

@@ -136,7 +136,7 @@ def test_an_operation_is_told_with_the_reason_that_it_began_with(log: Log) -> No
     log.observe(history.observe)
     *_, first, second = history.rows
     assert first["began"] is None
-    assert second["began"] == {"offset": 3, "by": "b9", "action": "transfer", "reason": "load", "forged": None}
+    assert second["began"] == {"offset": 3, "by": "b9", "action": "transfer", "reason": "load"}
     assert (second["before"]["state"], second["before"]["generation"]) == ("Releasing", 3)
     assert (second["after"]["state"], second["after"]["to"]) == ("Assigning", "b2")
 

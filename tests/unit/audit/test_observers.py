@@ -9,7 +9,6 @@ import orjson
 import pytest
 
 from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
-from statechannel.audit.forgeries import ForgeriesFound, ForgeryCheck
 from statechannel.audit.local import answer
 from statechannel.audit.observers import Listeners, Owners
 from statechannel.audit.origins import Origins
@@ -21,7 +20,7 @@ from tests.support.report_logs import LogMaker
 from tests.unit.audit.test_cleaned_logs import no_bar
 
 LAG_MS = 3_600_000
-PARTS = ("gaps", "gap_count", "races", "owned", "moves", "rejected", "states", "origins", "forged")
+PARTS = ("gaps", "gap_count", "races", "owned", "moves", "rejected", "states", "origins")
 
 
 def ask(path: Path, *wanted: str) -> AuditResult:
@@ -32,7 +31,7 @@ def ask(path: Path, *wanted: str) -> AuditResult:
 
 def fields_of(result: AuditResult, name: str) -> Any:
     value = getattr(result, name)
-    return value if value is None or name in ("rejected", "origins", "forged") else list(value)
+    return value if value is None or name in ("rejected", "origins") else list(value)
 
 
 @pytest.fixture(scope="module", params=["whole", "cleaned"])
@@ -83,7 +82,7 @@ def test_a_part_is_the_same_alone_and_with_all_others(case: tuple[Path, int], wa
 def since_of(*rows: tuple[bytes, bytes], facts: ReadFacts = STRICT) -> list[tuple[Any, ...]]:
     owners = Owners()
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
-    listeners = Listeners([ForgeriesFound(ForgeryCheck()), Origins(), owners])
+    listeners = Listeners([Origins(), owners])
     part = audit_part(0, 1, records, facts, owners.observe, listeners)
     names = ("owner", "generation", "state", "since_offset", "since_ms")
     return [tuple(row[name] for name in names) for row in owners.owned_in(part)]

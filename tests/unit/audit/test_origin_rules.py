@@ -29,7 +29,7 @@ LOWER, UPPER = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 ROW: dict[str, Any] = {
     "operation": "op", "name": LOWER, "partition": 0, "offset": 5, "began_ms": 1_000, "whole": True, "by": "b1",
     "incarnation": "b1-1", "state": "Releasing", "from": "b1", "to": "b2", "forced": False, "flow": None, "reason": None,
-    "records": 3, "foreign": 0, "signs": [], "follows": None, "forged": None,
+    "records": 3, "follows": None,
 }  # fmt: skip
 
 
@@ -82,8 +82,6 @@ RELEASING = frozenset({State.RELEASING})
         ({"to": None}, [Source(cause(destination="b3"))], ("request", "ann", 0)),
         ({"forced": True}, [Source(cause(destination="b3"))], ("none", None, 1)),
         ({"follows": "other"}, [Source()], ("none", None, 1)),
-        ({"foreign": 1, "signs": ["a sign"]}, [Source(cause())], ("request", "ann", 1)),
-        ({"forged": "a sign"}, [Source(cause())], ("none", None, 0)),
         # A broker that shuts down has its bundles placed by a decision, and begins with its own Releasing.
         (
             {},
@@ -159,27 +157,24 @@ def part(*rows: dict[str, Any], left_out: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
-        ([part({}), part({"partition": 1})], [(0, 5, 6, 0)]),
-        ([part({"partition": 1}), part({})], [(0, 5, 6, 0)]),
-        ([part({"partition": 1, "began_ms": 999}), part({})], [(1, 5, 6, 0)]),
-        ([part({"offset": 9}), part({})], [(0, 5, 6, 0)]),
-        ([part({"foreign": 1}), part({"partition": 1, "foreign": 2, "records": 4})], [(0, 5, 7, 3)]),
-        ([part({"operation": None}), part({"operation": None, "partition": 1})], [(0, 5, 3, 0), (1, 5, 3, 0)]),
-        ([part({"forged": "x"}), part({"partition": 1})], [(0, 5, 3, 0), (1, 5, 3, 0)]),
-        ([part({"operation": "later", "began_ms": 2_000}, {})], [(0, 5, 3, 0), (0, 5, 3, 0)]),
+        ([part({}), part({"partition": 1})], [(0, 5, 6)]),
+        ([part({"partition": 1}), part({})], [(0, 5, 6)]),
+        ([part({"partition": 1, "began_ms": 999}), part({})], [(1, 5, 6)]),
+        ([part({"offset": 9}), part({})], [(0, 5, 6)]),
+        ([part({}), part({"partition": 1, "records": 4})], [(0, 5, 7)]),
+        ([part({"operation": None}), part({"operation": None, "partition": 1})], [(0, 5, 3), (1, 5, 3)]),
+        ([part({"operation": "later", "began_ms": 2_000}, {})], [(0, 5, 3), (0, 5, 3)]),
     ],
 )
 def test_an_operation_of_several_partitions_is_one(
     parts: list[dict[str, Any]], expected: list[tuple[int, ...]]
 ) -> None:
     rows = put_together(parts)["rows"]
-    assert [(row["partition"], row["offset"], row["records"], row["foreign"]) for row in rows] == expected
+    assert [(row["partition"], row["offset"], row["records"]) for row in rows] == expected
     assert [row["began_ms"] for row in rows] == sorted(row["began_ms"] for row in rows)
 
 
-def test_signs_are_merged_and_bounded_and_the_oldest_operations_only_counted() -> None:
-    (both,) = put_together([part({"signs": ["a", "b"]}), part({"partition": 1, "signs": ["b", "c", "d"]})])["rows"]
-    assert both["signs"] == ["a", "b", "c"]
+def test_the_oldest_operations_are_only_counted() -> None:
     many = put_together([part(*({"operation": str(number)} for number in range(BEGUN_MAX + 2)), left_out=3)])
     assert (len(many["rows"]), many["left_out"]) == (BEGUN_MAX, 5)
 
@@ -250,5 +245,4 @@ def test_what_is_known_of_the_times_of_an_operation() -> None:
         seen.observe(record, view.read(record.offset, record.key, record.value))
     times = seen.times["op"]
     assert (times.began_ms - START_MS, times.changed_ms - START_MS, times.by, times.records) == (10, 15, "b2", 3)
-    assert (times.forged, times.forged_start, times.why_forged) == ([], False, None)
     assert set(seen.times) == {"op", "create-t/n"}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from statechannel.audit.forgeries import ForgeryCheck
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.local import audit_export, owner_then
 from statechannel.audit.moments import AsOf
@@ -46,7 +45,7 @@ def rows_of(log: LogMaker, folder: Path, writers: WritersHeard | None = None) ->
     export = read_export(log.export(folder / "log.jsonl"))
     successions = Successions()
     audit_export(export, observers=[successions.observe])
-    again = WrittenAgain(successions.taken(), writers)
+    again = WrittenAgain(successions.taken())
     audit_export(export, observers=[again.observe])
     return list(overlap_rows(successions.rows, again, writers))
 
@@ -86,7 +85,7 @@ def test_the_registry_may_have_heard_it_earlier_and_every_command_takes_the_earl
 
 
 def lost_messages(log: LogMaker, writers: WritersHeard | None) -> list[str]:
-    incidents, view = ChannelIncidents(1_000, check=ForgeryCheck(writers)), View(0, 1)
+    incidents, view = ChannelIncidents(1_000, writers=writers), View(0, 1)
     for record in log.records:
         incidents.observe(record, view.read(record.offset, record.key, record.value))
     return [item.message for item in incidents.all() if "was lost" in item.message]
@@ -152,7 +151,7 @@ def test_the_order_of_partitions_does_not_matter() -> None:
     """What a lost process wrote to the first partition is known before its loss, in the second one, is."""
     log, _, _ = paused()
     own = partition_of("t/n", 2)
-    incidents, view, other = ChannelIncidents(1_000, check=ForgeryCheck()), View(own, 2), View(1 - own, 2)
+    incidents, view, other = ChannelIncidents(1_000), View(own, 2), View(1 - own, 2)
     beat = log.records[-1]
     for record in (log.records[0]._replace(key=b"!heartbeat", value=beat.value), beat):
         incidents.observe(record._replace(partition=1 - own), other.read(record.offset, record.key, record.value))

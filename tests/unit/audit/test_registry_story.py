@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from statechannel.audit.forged_records import FORGED_SHOWN_MS, ForgedRecords
 from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.writers import ForgedRecords
 from statechannel.protocol.log import RecordRead, Topic
 from tests.unit.audit.test_incidents import Registry
 
@@ -210,17 +210,17 @@ def test_a_process_says_by_its_own_clock_when_it_sent() -> None:
     assert story_of((1_000, "b1-1", {})).processes["b1"].clock_behind_ms is None
 
 
-def test_what_processes_disown_that_the_log_does_not_list() -> None:
+def test_what_processes_say_of_forged_records_counts_for_an_hour() -> None:
     forged = {"records": 1, "topic": "channel", "partition": 0, "offset": 7}
     first: list[Beat] = [(1_000, "b1-1", {"forged": forged}), (2_000, "b1-1", {"forged": forged | {"offset": 9}})]
-    assert story_of(*first).forgeries == {("b1", "b1-1"): ForgedRecords(1, "channel", 0, 7)}
+    assert story_of(*first).forgeries == {("b1", "b1-1"): ForgedRecords(1, "channel", 0, 7, 1_000)}
     story = story_of(
         *first,
         (3_000, "b1-1", {"forged": forged | {"records": 2, "offset": 8}}), (3_000, "b2-1", {"forged": forged | {"records": 0}}),
     )  # fmt: skip
-    assert story.forgeries == {("b1", "b1-1"): ForgedRecords(2, "channel", 0, 8)}
-    rows = [{"by": "b1", "partition": 0, "offset": offset} for offset in (7, 8)]
-    assert (len(story.disowned(rows)), len(story.disowned(rows[:1]))) == (0, 1)
+    assert story.forgeries == {("b1", "b1-1"): ForgedRecords(2, "channel", 0, 8, 3_000)}
+    shown = [("b1", ForgedRecords(2, "channel", 0, 8, 3_000))]
+    assert [story.forged_at(3_000 + FORGED_SHOWN_MS + more) for more in (0, 1)] == [shown, []]
     assert incidents_of(story) == [(3_000, "forged")]
 
 

@@ -8,13 +8,9 @@ import pytest
 
 from statechannel.audit.writers import (
     EXPIRY_MS,
-    SLACK_MS,
-    Disowned,
-    ForgedRecords,
     TimesHeard,
     Unheard,
     WritersHeard,
-    forged_of,
     still_ms_between,
 )
 from statechannel.protocol.log import RecordRead, Topic
@@ -144,67 +140,3 @@ def test_standstills_are_known_by_when_they_began() -> None:
     assert found == {11_500: None, 11_501: 2_001, 14_501: 2_001, 14_502: 75_000, 16_502: 75_000, 16_503: None}
     assert writers.stood_still_ms("b2", 50_000) is None
     assert writers.stood_still_ms(None, 50_000) is None
-
-
-FORGED = {"records": 2, "topic": "channel", "partition": 1, "offset": 7}
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        (FORGED, ForgedRecords(2, "channel", 1, 7)),
-        (FORGED | {"timestamp_ms": 5}, ForgedRecords(2, "channel", 1, 7, 5)),
-        (FORGED | {"timestamp_ms": "5"}, ForgedRecords(2, "channel", 1, 7)),
-        (FORGED | {"offset": 0, "partition": 0, "records": 0}, ForgedRecords(0, "channel", 0, 0)),
-        (FORGED | {"topic": 7}, None),
-        (FORGED | {"offset": -1}, None),
-        (FORGED | {"records": True}, None),
-        (FORGED | {"partition": None}, None),
-        (None, None),
-        ([], None),
-    ],
-)
-def test_the_field_on_forged_records(fields: Any, expected: ForgedRecords | None) -> None:
-    assert forged_of({"forged": fields}) == expected
-
-
-def test_what_processes_disown() -> None:
-    disowned = Disowned("b1", ForgedRecords(2, "channel", 1, 7))
-    rows = [{"by": "b1", "partition": 1, "offset": 7}, {"by": "b1", "partition": 0, "offset": 3}]
-    assert disowned.is_listed(rows)
-    assert not disowned.is_listed(rows[:1])
-    assert not disowned.is_listed([rows[0], rows[1] | {"by": "b2"}])
-    assert not disowned.is_listed([rows[1], rows[1]])
-    assert ForgedRecords(1, "registry", 1, 7).place is None
-    writers = heard(
-        *beats(1_000, forged=FORGED), *beats(1_000, process="b2-1", forged=FORGED | {"records": 0, "offset": 8})
-    )
-    assert writers.is_disowned(B1, 1, 7)
-    assert not writers.is_disowned(("b1", "b1-2"), 1, 7)
-    assert not writers.is_disowned(B1, 1, 8)
-    assert not writers.is_disowned(("b2", "b2-1"), 1, 8)
-
-
-@pytest.mark.parametrize(
-    ("first", "at_ms", "expected"),
-    [
-        (0, 0, True),
-        (0, 50_000 - SLACK_MS, True),
-        (0, 50_001 - SLACK_MS, False),
-        (3, 5_000 + SLACK_MS, True),
-        (3, 4_999 + SLACK_MS, False),
-    ],
-)
-def test_a_process_that_never_registered(first: int, at_ms: int, expected: bool) -> None:
-    writers = heard(*beats(5_000, 50_000), first=first)
-    assert writers.never_registered(("b1", "b1-9"), at_ms) is expected
-    assert not writers.never_registered(B1, at_ms)
-    assert not WritersHeard().never_registered(B1, at_ms)
-
-
-def test_records_after_a_goodbye() -> None:
-    writers = heard(*beats(1_000), *beats(2_000, leaving=True), *beats(3_000, leaving=True))
-    after = [writers.after_goodbye_ms(B1, 2_000 + SLACK_MS + more) for more in (0, 1)]
-    assert after == [None, SLACK_MS + 1]
-    assert writers.after_goodbye_ms(("b2", "b2-1"), 99_000) is None
-    assert heard(*beats(2_000, leaving=True), *beats(3_000)).after_goodbye_ms(B1, 99_000) is None

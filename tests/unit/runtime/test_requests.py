@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
+import orjson
 import pytest
 
-from statechannel.audit import acknowledgements
-from statechannel.audit.acknowledgements import Acknowledgement
 from statechannel.broker import request_record
 from statechannel.broker.request_record import ANSWER_PART, Reply, decode, encode
 from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
@@ -351,8 +350,8 @@ def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
     world.append("x", b"\xff")
     world.append("x", None)
     world.append("x", b'{"format":1,"kind":"request"}')
-    seen = Acknowledgement("channel", 0, 7, None, "ann", "a drill")
-    world.append("x", acknowledgements.encode(seen, "x", 1))  # of no broker's concern, and no junk
+    former = {"format": 1, "kind": "acknowledgement", "id": "x", "topic": "channel", "partition": 0, "offset": 7}
+    world.append("x", orjson.dumps(former))  # former versions wrote such records: they are no junk
     world.ask("op1", "dance")
     world.ask("op2", "transfer", name=BUNDLE)
     world.turns()
