@@ -563,6 +563,6 @@ def _print_why_not(answer: WhyNot) -> None:
 
 
 def _line(text: str) -> None:
-    """A line; if it wraps, the rest of it is indented below what it says."""
-    text = text.rstrip()
-    print_hanging(text, len(text) - len(text.lstrip()) + (2 if text.startswith(" ") else 4))
+    """A line; if it wraps, the rest of it is indented as it is."""
+    sentence = text.strip()
+    print_hanging(" " * (len(text) - len(text.lstrip())), cell(sentence))

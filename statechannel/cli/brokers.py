@@ -22,7 +22,7 @@ from statechannel.cli.kit.output import Output, duration, make_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
-from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.engine.membership import LostMember, Member
 from statechannel.errors import ExitCode
 from statechannel.http_api.documents import broker_rows, leader_api_of, leader_of
@@ -57,7 +57,7 @@ def brokers(
     """List the live brokers, and those lost and not back; with --watch continuously."""
     connection = connect()
 
-    def read() -> tuple[list[Block], dict[str, Any]]:
+    def read() -> tuple[Draw, dict[str, Any]]:
         registry = without_dismissed(read_registry(connection, all_lost=True), read_dismissals(connection))
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection, registry.members.alive))
@@ -67,7 +67,7 @@ def brokers(
             "leader_api": leader_api_of(registry.members),
             "tentative": views.tentative,
         }
-        return [Block("brokers", len(rows), lambda most: _table(rows[:most]))], document
+        return lambda most: counted(_table(rows[:most]), len(rows), most), document
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
 

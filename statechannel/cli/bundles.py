@@ -36,7 +36,7 @@ from statechannel.cli.kit.requests import (
     requests_seen,
     require_success,
 )
-from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.engine.commands import Rejected
 from statechannel.errors import ExitCode
 from statechannel.http_api.documents import bundle_row, namespace_details, namespace_row, was_asked_for
@@ -232,7 +232,7 @@ def bundles(
     """List the live bundles; with --watch continuously."""
     connection = connect()
 
-    def read() -> tuple[list[Block], dict[str, Any]]:
+    def read() -> tuple[Draw, dict[str, Any]]:
         incidents = ChannelIncidents(0, with_gaps=False)
         views = read_channel(connection, [incidents.observe])
         if namespace is not None:
@@ -248,8 +248,8 @@ def bundles(
             and not (unowned and (key.owner is not None or not was_asked_for(key)))
         ]
         empty = "every bundle that had an owner has one" if unowned else "no bundles"
-        block = Block("bundles", len(rows), lambda most: _table(rows[:most], empty))
-        return [block], {"bundles": rows, "tentative": views.tentative}
+        document = {"bundles": rows, "tentative": views.tentative}
+        return lambda most: counted(_table(rows[:most], empty), len(rows), most), document
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
 

@@ -40,7 +40,7 @@ from statechannel.cli.kit.requests import (
     requests_in,
     requests_seen,
 )
-from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
 from statechannel.engine.operation_fold import Operation
 from statechannel.errors import ExitCode
@@ -124,7 +124,7 @@ def list_(
         raise CommandError("--file and --watch exclude each other", hint="A file does not change.", code=ExitCode.USAGE)
     window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
 
-    def read() -> tuple[list[Block], dict[str, Any]]:
+    def read() -> tuple[Draw, dict[str, Any]]:
         evidence = _Evidence.of(connect, file)
         seen = OperationsSeen(evidence.operations_max)
         views = evidence.read([seen.observe])
@@ -134,9 +134,9 @@ def list_(
         if not watch:
             remark(operations, newest, by, kind or ())
         empty = "no operations" if window.is_whole and by is None and not kind else "no operation of this kind"
-        block = Block("operations", len(rows), lambda most: _table(rows[-most:] if most else [], empty))
         left_out = {"left_out": newest.left_out, "lookups_left_out": newest.lookups_left_out}
-        return [block], {"operations": rows, **left_out, "tentative": views.tentative}
+        document = {"operations": rows, **left_out, "tentative": views.tentative}
+        return lambda most: counted(_table(rows[-most:] if most else [], empty), len(rows), most), document
 
     show_result(read, output, watch=watch, every_s=every, max_s=max_seconds)
 

@@ -71,13 +71,13 @@ def test_in_a_pipe_each_event_is_one_line_and_an_outage_is_reported_once(
 ) -> None:
     readings: list[list[dict[str, Any]] | None] = [[gap(900)], None, None, [gap(900, 950)]]
 
-    def read() -> tuple[list[screen.Block], dict[str, Any]]:
+    def read() -> tuple[screen.Draw, dict[str, Any]]:
         if not readings:
             raise KeyboardInterrupt
         rows = readings.pop(0)
         if rows is None:
             raise KafkaUnavailableError("Kafka at k:1 does not answer")
-        return [screen.plain_block("gaps", "never shown")], {"gaps": rows, "at_ms": 1_000}
+        return lambda _: "never shown", {"gaps": rows, "at_ms": 1_000}
 
     monkeypatch.setattr(screen.time, "sleep", lambda _: None)
     seen = GapsSeen()

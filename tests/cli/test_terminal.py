@@ -33,8 +33,8 @@ SCREEN = """
 import time
 from rich.text import Text
 from statechannel.cli.kit.output import Output
-from statechannel.cli.kit.screen import plain_block, show_result
-show_result(lambda: ([plain_block("a", Text("drawn"))], {}), Output.TABLE, watch=True, every_s=0.2, max_s=None)
+from statechannel.cli.kit.screen import show_result
+show_result(lambda: (lambda _: Text("drawn"), {}), Output.TABLE, watch=True, every_s=0.2, max_s=None)
 """
 
 
@@ -184,13 +184,15 @@ EXPORT = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from statechannel.cli.kit import live_log
+from statechannel.audit.writers import WritersHeard
+from statechannel.cli.kit import live_log, registry
 
 def export(_, path, **__):
     path.write_text("line\\n" * 20_000)
     return SimpleNamespace(topic="t", end_offsets={0: 20000}, digest="d")
 
 live_log.export_live = export
+registry.live_writers = lambda _: WritersHeard()
 sys.argv[1:] = ["export", "-", "--bootstrap-servers", "127.0.0.1:9"]
 from statechannel.cli.start import main
 main()

@@ -38,7 +38,7 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
-from statechannel.cli.kit.screen import EVERY_S, Block, EndsAfter, Every, Watch, show_result
+from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
@@ -101,12 +101,12 @@ def gaps_of(
     if watch:
         seen = GapsSeen(ended_too=since is not None, longer_than_ms=longest_ms)
 
-        def read_blocks() -> tuple[list[Block], dict[str, Any]]:
+        def read_display() -> tuple[Draw, dict[str, Any]]:
             rows = read().rows
-            return [_block(list(rows), single=single)], {"gaps": rows, "at_ms": read_at_ms(asked.source)}
+            return _display(list(rows), single=single), {"gaps": rows, "at_ms": read_at_ms(asked.source)}
 
         output = Output.TABLE if asked.table else Output.JSON
-        show_result(read_blocks, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
+        show_result(read_display, output, watch=True, every_s=every, max_s=max_seconds, new_lines=seen.new_lines)
         return
     gaps = read()
     result, sums, unheard = gaps.result, gaps.sums, gaps.unheard
@@ -388,14 +388,15 @@ def _require_live(asked: AuditOptions, until: str | None) -> None:
         )
 
 
-def _block(gaps: list[dict[str, Any]], *, single: bool) -> Block:
+def _display(gaps: list[dict[str, Any]], *, single: bool) -> Draw:
     shown: Sequence[Mapping[str, Any]] = gaps if single else together(gaps)
 
     def draw(most: int) -> RenderableType:
         headers, rows = tables.gap_columns(shown[-most:] if most else [])
-        return Group(Text(tables.gap_title(gaps), style=Tone.HEAD), make_table(headers, rows, empty="no gap"))
+        table = make_table(headers, rows, empty="no gap")
+        return Group(Text(tables.gap_title(gaps), style=Tone.HEAD), counted(table, len(shown), most))
 
-    return Block("gaps", len(shown), draw)
+    return draw
 
 
 class GapsSeen:

@@ -39,7 +39,7 @@ from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_hanging, print_json, waiting
+from statechannel.cli.kit.output import Output, print_hanging, print_json, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import remarks
 from statechannel.cli.kit.topic_state import log_bounds, positions_lost
@@ -149,15 +149,14 @@ def _show(findings: Sequence[DoctorFinding], place: str = "") -> None:
         if not finding.checked:
             unlooked.setdefault(finding.what, []).append(finding.title or finding.check)
             continue
-        line = Text(f"{finding.severity.value:<{_INDENT}}", style=_STYLES.get(finding.severity, ""))
-        line.append(f"{_line(finding.title or finding.check)}: ", style="bold")
-        line.append(_line(finding.what), style="default")
-        print_hanging(line, _INDENT)
-        for words in filter(None, (finding.why, finding.todo and f"-> {finding.todo}")):
-            print_hanging(f"{'':{_INDENT}}{_line(words)}", _INDENT + (3 if words.startswith("-> ") else 0))
+        severity = Text(f"{finding.severity.value:<{_INDENT}}", style=_STYLES.get(finding.severity, ""))
+        print_hanging(severity, f"{_line(finding.title or finding.check)}: {_line(finding.what)}")
+        for mark, words in (("", finding.why), ("-> ", finding.todo)):
+            if words:
+                print_hanging(" " * _INDENT + mark, _line(words))
     for what, checks in unlooked.items():
-        print_hanging(f"not checked: {', '.join(checks)} ({_line(what)})", _INDENT)
-    print_hanging(Text(_summary(findings) + (f" on {place}" if place else ""), style="bold"), _INDENT)
+        stdout().print(Text(f"not checked: {', '.join(checks)} ({_line(what)})"))
+    stdout().print(Text(_summary(findings) + (f" on {place}" if place else ""), style="bold"))
 
 
 def _line(words: str) -> str:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from statechannel.cli.kit.fitted_tables import THEME, Cell, Column, FactList, FittedTable, HangingText, Tone, cell, fact
+from statechannel.cli.kit.fitted_tables import Cell, Column, FittedTable, Tone, fact_list
 
 if TYPE_CHECKING:  # only a wait of some seconds shows one
     from rich.status import Status
@@ -94,7 +95,6 @@ def _console(stream: Any) -> Console:
         highlight=False,
         soft_wrap=not terminal,
         emoji=False,
-        theme=THEME,
         no_color=None if _coloured else True,
     )
 
@@ -206,7 +206,7 @@ def make_table(
     return FittedTable(headers, filled, is_wide(), footer) if filled else Text(empty or "nothing")
 
 
-def print_facts(facts: Iterable[tuple[str, object]], *, title: str = "") -> None:
+def print_facts(facts: Iterable[tuple[str | Cell, object]], *, title: str = "") -> None:
     """Print titles and values in two columns; values wrap at blanks."""
     console = stdout()
     if title:
@@ -214,14 +214,21 @@ def print_facts(facts: Iterable[tuple[str, object]], *, title: str = "") -> None
     console.print(make_facts(facts), soft_wrap=True)
 
 
-def print_hanging(text: str | Text, indent: int) -> None:
-    """Print a sentence; lines after its first one are indented."""
-    whole = Text(cell(text)) if isinstance(text, str) else text
-    stdout().print(HangingText(whole, indent, is_wide()), soft_wrap=True)
+def print_hanging(first: str | Text, text: str) -> None:
+    """Print a sentence beside what begins its first line; its other lines are indented as far."""
+    console = stdout()
+    if is_wide():
+        console.print(Text.assemble(first, text))
+        return
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text.assemble(first), Text(text))
+    console.print(grid)
 
 
-def make_facts(facts: Iterable[tuple[str, object]]) -> FactList:
-    return FactList([fact(title, value) for title, value in facts], is_wide())
+def make_facts(facts: Iterable[tuple[str | Cell, object]]) -> FittedTable:
+    return fact_list(facts, wide=is_wide())
 
 
 def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[object, ...]]:

@@ -1,12 +1,14 @@
-"""Displays that are refreshed: blocks in order of importance, cut to the height of the terminal from the least important end."""
+"""Displays that are refreshed: the most important first, cut to the height of the terminal at their end."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -29,6 +31,7 @@ from statechannel.cli.kit.output import (
 
 _REST = 4.0
 """Pause after a reading, in times of how long it took."""
+_LEAST_ROWS = 4
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")]
 Every = Annotated[
@@ -40,105 +43,36 @@ EndsAfter = Annotated[
 EVERY_S = 2.0
 
 
-class Block(NamedTuple):
-    """A part of a display.
-
-    Attributes:
-        name: What is named if it does not fit.
-        rows: Number of rows of its table; 0 if it cannot be shortened.
-        draw: Makes it, with at most this number of rows.
-        share: Number of rows beyond which other blocks come first; 0: none do.
-    """
-
-    name: str
-    rows: int
-    draw: Callable[[int], RenderableType]
-    share: int = 0
+Draw = Callable[[int], RenderableType]
+"""Draws a display with at most that many rows in each of its tables."""
 
 
-def plain_block(name: str, renderable: RenderableType) -> Block:
-    """A block that is shown as a whole, or not."""
-    return Block(name, 0, lambda _: renderable)
-
-
-def stacked(blocks: Sequence[Block]) -> Group:
-    """All blocks completely, with a blank line between two."""
-    parts: list[RenderableType] = []
-    for block in blocks:
-        parts += [Text(), block.draw(block.rows)] if parts else [block.draw(block.rows)]
-    return Group(*parts)
+def counted(table: RenderableType, many: int, at_most: int, where: str = "`--output json` lists all") -> RenderableType:
+    """A table, and below it how many of its rows are not shown, and where they are."""
+    return table if many <= at_most else Group(table, Text(f"and {many - at_most} more ({where})"))
 
 
 @dataclass(frozen=True, slots=True)
 class FittedScreen:
-    """Blocks in a terminal of limited height; what does not fit is named in the last line."""
+    """A display in a terminal of limited height: with fewer rows, but not below a fifth of the height; then cut at its end."""
 
-    blocks: Sequence[Block]
+    draw: Draw
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height = options.height or console.height
-        layout = _Layout(self.blocks, console, options.update(height=None))
-        lines, omitted = layout.within(height)
-        if omitted:
-            lines, omitted = layout.within(height - 1)
-        for line in lines:
-            yield from line
-            yield Segment.line()
-        if omitted:
-            text = Text(f"no room for: {', '.join(omitted)}")
-            text.truncate(options.max_width, overflow="ellipsis")
-            yield Segment(text.plain, console.get_style(Tone.QUIET))
+        options = options.update(height=None)
 
+        def lines(rows: int) -> list[list[Segment]]:
+            return console.render_lines(self.draw(rows), options, pad=False)
 
-_Lines = list[list[Segment]]
-
-
-class _Layout:
-    """Blocks one below the other, each drawn once for each number of rows."""
-
-    def __init__(self, blocks: Sequence[Block], console: Console, options: ConsoleOptions) -> None:
-        self._blocks, self._console, self._options = blocks, console, options
-        self._drawn: dict[tuple[int, int], _Lines] = {}
-
-    def within(self, height: int) -> tuple[_Lines, list[str]]:
-        """Lines of the blocks that fit, and what was omitted: each block has its share first, and then what is left over."""
-        rows = [min(block.rows, block.share or block.rows) for block in self._blocks]
-        lines, omitted = self._stack(rows, height)
-        for number, block in enumerate(self._blocks):
-            while rows[number] < block.rows and len(lines) < height:
-                rows[number] += 1
-                more = self._stack(rows, height)
-                if more[1] != omitted:
-                    rows[number] -= 1
-                    break
-                lines = more[0]
-        return lines, omitted
-
-    def _stack(self, rows: Sequence[int], height: int) -> tuple[_Lines, list[str]]:
-        lines: _Lines = []
-        omitted: list[str] = []
-        for number, (block, wanted) in enumerate(zip(self._blocks, rows, strict=True)):
-            gap = [[Segment("")]] if lines else []
-            room = height - len(lines) - len(gap)
-            many = wanted
-            drawn = self._draw(number, many)
-            while len(drawn) > room and many > 1:
-                many = max(1, min(many - 1, room))
-                drawn = self._draw(number, many)
-            whole = len(drawn) <= room and many == wanted
-            if len(drawn) <= room:
-                lines += gap + drawn
-            if not whole:
-                omitted.append(f"{block.rows - many} of {block.name}" if len(drawn) <= room else block.name)
-                omitted += [other.name for other in self._blocks[number + 1 :]]
-                break
-        return lines, omitted
-
-    def _draw(self, number: int, rows: int) -> _Lines:
-        if (number, rows) not in self._drawn:
-            drawn = self._console.render_lines(self._blocks[number].draw(rows), self._options, pad=False)
-            self._drawn[number, rows] = drawn
-        return self._drawn[number, rows]
+        least = min(max(_LEAST_ROWS, height // 5), height)
+        rows = bisect_right(range(height + 1), height, lo=least, key=lambda rows: len(lines(rows)))
+        shown = lines(max(least, rows - 1))
+        if len(shown) > height:
+            note = f"... {len(shown) - height + 1} more lines"
+            shown[height - 1 :] = [[Segment(note, console.get_style(Tone.QUIET))]]
+        for line in shown:
+            yield from (*line, Segment.line())
 
 
 NewLines = Callable[[dict[str, Any]], Iterable[tuple[str, object]]]
@@ -146,12 +80,10 @@ NewLines = Callable[[dict[str, Any]], Iterable[tuple[str, object]]]
 
 
 @contextmanager
-def screen(
-    output: Output, new_lines: NewLines | None = None
-) -> Iterator[Callable[[Sequence[Block], dict[str, Any], int], None]]:
-    """A display that is refreshed; on a terminal on its alternate screen, else block after block, in JSON line by line.
+def screen(output: Output, new_lines: NewLines | None = None) -> Iterator[Callable[[Draw, dict[str, Any], int], None]]:
+    """A display that is refreshed; on a terminal on its alternate screen, else one below the other, in JSON line by line.
 
-    Yields a function that shows blocks, or the document in JSON, as of a time.
+    Yields a function that shows a display, or the document in JSON, as of a time.
 
     Args:
         new_lines: In a pipe and in JSON print these instead.
@@ -160,7 +92,7 @@ def screen(
     terminal = console.is_terminal and not console.is_dumb_terminal
     if new_lines is not None and (output is Output.JSON or not terminal):
 
-        def print_new(_: Sequence[Block], document: dict[str, Any], __: int) -> None:
+        def print_new(_: Draw, document: dict[str, Any], __: int) -> None:
             for text, row in new_lines(document):
                 if output is Output.JSON:
                     print_json_line(row)
@@ -172,27 +104,33 @@ def screen(
         yield lambda _, document, __: print_json_line(document)
     elif not terminal:
 
-        def line_by_line(blocks: Sequence[Block], _: dict[str, Any], at_ms: int) -> None:
+        def one_by_one(draw: Draw, _: dict[str, Any], at_ms: int) -> None:
             console.print(Text(f"--- {moment(at_ms)}"))
-            console.print(stacked(blocks), crop=False)
+            print_whole(draw)
 
-        yield line_by_line
+        yield one_by_one
     else:
         with (
             ends_on_sigterm(),
             remarks_hidden(),
             Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop") as live,
         ):
-            yield lambda blocks, _, __: live.update(FittedScreen(blocks), refresh=True)
+            yield lambda draw, _, __: live.update(FittedScreen(draw), refresh=True)
 
 
-def _silence(read_ms: int) -> Block:
+def print_whole(draw: Draw) -> None:
+    """Print a display with all its rows."""
+    stdout().print(draw(sys.maxsize), crop=False)
+
+
+def _silent(read_ms: int, draw: Draw) -> Draw:
     since = cell(when(read_ms))
-    return plain_block("Kafka", Text(f"UNKNOWN: Kafka does not answer; all below is of {since}", style=Tone.BAD))
+    remark = Text(f"UNKNOWN: Kafka does not answer; all below is of {since}", style=Tone.BAD)
+    return lambda rows: Group(remark, Text(), draw(rows))
 
 
 def show_result(
-    read: Callable[[], tuple[Sequence[Block], dict[str, Any]]],
+    read: Callable[[], tuple[Draw, dict[str, Any]]],
     output: Output,
     *,
     watch: bool,
@@ -203,7 +141,7 @@ def show_result(
     """Show what a command has read; with `watch` again and again, reading at most a fifth of the time.
 
     Args:
-        read: Reads all; returns the blocks, and the document in JSON.
+        read: Reads all; returns the display, and the document in JSON.
         max_s: With `watch`, end after this time.
         new_lines: With `watch`, in a pipe and in JSON: lines on what is new, in place of all again and again.
     """
@@ -212,11 +150,11 @@ def show_result(
     from statechannel.kafka.errors import KafkaUnavailableError
 
     if not watch:
-        blocks, document = read()
+        draw_all, document = read()
         if output is Output.JSON:
             print_json(document)
         else:
-            stdout().print(stacked(blocks), crop=False)
+            print_whole(draw_all)
         return
     ends_s = float("inf") if max_s is None else time.monotonic() + max_s
     try:
@@ -237,6 +175,6 @@ def show_result(
                     if new_lines is not None and not away:
                         say(f"{error}; the display continues when it answers again")
                     away = True
-                    draw([_silence(read_ms), *shown[0]], shown[1], began_ms)
+                    draw(_silent(read_ms, shown[0]), shown[1], began_ms)
     except KeyboardInterrupt:
         return  # the way to end it

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -23,15 +24,15 @@ from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, with
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import Pulse, describe_topic, in_time, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout, waiting
+from statechannel.cli.kit.output import Output, duration, moment, print_json, say, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import is_timed_out, message_of
-from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, screen, stacked
+from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, print_whole, screen
 from statechannel.cli.kit.topic_state import topic_state, unknown_topics
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
-from statechannel.cli.status.tables import INCIDENTS_MAX, status_blocks
+from statechannel.cli.status.tables import INCIDENTS_MAX, status_display
 from statechannel.engine.membership import Member
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import ExitCode, StateChannelError
@@ -44,7 +45,6 @@ from statechannel.replay.survey import FormatStop
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-_LEAST_ROWS = 4
 _TRIED_AGAIN_S = 2.0
 
 
@@ -97,7 +97,7 @@ def status(
     if output is Output.JSON:
         print_json(fields)
     else:
-        stdout().print(stacked(status_blocks(fields, counters=False)), crop=False)
+        print_whole(partial(status_display, fields, counters=False))
     if exit_code and fields["health"] != ChannelHealth.HEALTHY:
         raise typer.Exit(_CODES[ChannelHealth(fields["health"])])
 
@@ -171,7 +171,7 @@ def _stay(
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
                     fields = follower.figures(incidents)
-                    draw(status_blocks(fields, share=_share()), fields, fields["at_ms"])
+                    draw(partial(status_display, fields), fields, fields["at_ms"])
                     shown_s = time.monotonic()
                 follower.turn()
     except KeyboardInterrupt:
@@ -215,12 +215,6 @@ def _read_up(follower: StatusFollower, connection: Connection) -> None:
         while not follower.ready:
             follower.turn()
             tick("")
-
-
-def _share() -> int:
-    """Rows of a table of which a terminal of this height has room for several; 0: it has no height."""
-    console = stdout()
-    return max(_LEAST_ROWS, console.height // 5) if console.is_terminal else 0
 
 
 _REMARKS_EVERY_S = 15.0

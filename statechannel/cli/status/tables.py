@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from statechannel.audit.log_times import WINDOWS_MIN, grouped
-from statechannel.cli.kit.fitted_tables import Column, Fact, FactList, Tone, cell, toned
+from statechannel.cli.kit.fitted_tables import Cell, Column, Tone, cell, toned
 from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
-from statechannel.cli.kit.screen import Block, plain_block
+from statechannel.cli.kit.screen import counted
 from statechannel.cli.status.health import ChannelHealth, term_text, unspread
 
 _SHOWN = 50
@@ -27,50 +27,44 @@ _TONES = {
 }
 
 
-def status_blocks(fields: dict[str, Any], *, share: int = 0, counters: bool = True) -> list[Block]:
-    """Blocks of the document that `status --output json` prints.
+def status_display(fields: dict[str, Any], rows: int, *, counters: bool = True) -> RenderableType:
+    """The document that `status --output json` prints, for people.
 
     Args:
-        share: Rows of each table beyond which the other blocks come first; 0: none do.
+        rows: Greatest number in each table.
         counters: With the tables of partitions and rates.
     """
-    blocks = [plain_block("verdict", _verdict(fields))]
-
-    def add(name: str, rows: Sequence[Any], draw: Callable[[int], RenderableType]) -> None:
-        blocks.append(Block(name, min(_SHOWN, len(rows)), draw, share))
-
+    parts = [_verdict(fields)]
     if fields["incidents"]:
-        most = len(fields["incidents"])
-        blocks.append(Block("incidents", most, lambda rows: _incidents(fields, rows), share))
-    brokers, operations, owed = fields["brokers"], fields["in_flight"], fields["debts"]
-    add("brokers", brokers, lambda rows: _brokers(brokers, rows))
-    facts = list(_facts(fields))
-    blocks.append(Block("channel", len(facts), lambda rows: make_facts(facts[:rows])))
-    if operations:
-        add("in flight", operations, lambda rows: _in_flight(operations, rows))
-    if owed:
-        add("awaiting repair", owed, lambda rows: _awaiting_repair(owed, rows))
+        parts.append(_incidents(fields, rows))
+    rows = min(rows, _SHOWN)
+    parts += [_brokers(fields["brokers"], rows), make_facts(_facts(fields))]
+    if fields["in_flight"]:
+        parts.append(_in_flight(fields["in_flight"], rows))
+    if fields["debts"]:
+        parts.append(_awaiting_repair(fields["debts"], rows))
     if counters or is_wide():
-        blocks += [plain_block("partitions", _partitions(fields)), plain_block("rates", _rates(fields))]
+        parts += [_partitions(fields), _rates(fields)]
     else:
-        blocks.append(plain_block("", Text("(`-o wide` also shows: partitions, records per minute)", style=Tone.QUIET)))
-    return blocks
+        parts.append(Text("(`-o wide` also shows: partitions, records per minute)", style=Tone.QUIET))
+    return Group(*[line for part in parts for line in (Text(), part)][1:])
 
 
 def _verdict(fields: dict[str, Any]) -> RenderableType:
     verdict = ChannelHealth(fields["health"])
     problems = [problem["message"] for problem in fields["problems"]] or [_well(fields)]
     first, *others = problems
-    facts = [Fact(verdict.value.upper(), first, head=_TONES[verdict]), *(Fact("", text) for text in others)]
+    facts: list[tuple[str | Cell, str]] = [(Cell(verdict.value.upper(), tone=_TONES[verdict]), first)]
+    facts += [("", text) for text in others]
     for deleted in fields.get("deleted_namespaces", ())[-_DELETED_SHOWN:]:
         if deleted["ago_ms"] <= _DELETED_LATELY_MS:
             by = f" by {deleted['by']}" if deleted["by"] else ""
             ago = f"was deleted{by} {duration(deleted['ago_ms'])} ago"
-            facts.append(Fact("", f"namespace {deleted['namespace']} {ago}: its clients get no owner"))
+            facts.append(("", f"namespace {deleted['namespace']} {ago}: its clients get no owner"))
     uneven = unspread(fields)
     if uneven:
-        facts.append(Fact("", f"{uneven}; `statechannel transfer` moves a bundle, the balancer spreads them"))
-    return FactList(facts, is_wide())
+        facts.append(("", f"{uneven}; `statechannel transfer` moves a bundle, the balancer spreads them"))
+    return make_facts(facts)
 
 
 def _well(fields: dict[str, Any]) -> str:
@@ -90,7 +84,7 @@ def _incidents(fields: dict[str, Any], at_most: int) -> RenderableType:
     if older and at_most >= len(incidents):
         wanted = min(INCIDENTS_MAX, len(incidents) + older)
         return Group(table, Text(f"and {older} older (`--incidents {wanted}`)", style=Tone.QUIET))
-    return _counted(table, len(incidents) + older, at_most)
+    return counted(table, len(incidents) + older, at_most)
 
 
 def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -157,7 +151,7 @@ def _brokers(brokers: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
         empty="no broker is alive",
         footer=False,
     )
-    return _counted(table, len(rows), at_most, "`statechannel brokers`")
+    return counted(table, len(rows), at_most, "`statechannel brokers`")
 
 
 def _trouble(row: dict[str, Any]) -> tuple[bool, bool, bool, str]:
@@ -182,7 +176,7 @@ def _in_flight(operations: Sequence[dict[str, Any]], at_most: int) -> Renderable
         ],
         footer=False,
     )
-    return _counted(table, len(operations), at_most)
+    return counted(table, len(operations), at_most)
 
 
 def _awaiting_repair(owed: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
@@ -191,7 +185,7 @@ def _awaiting_repair(owed: Sequence[dict[str, Any]], at_most: int) -> Renderable
         [(row["key"], row["since_offset"], duration(row["age_ms"])) for row in owed[:at_most]],
         footer=False,
     )
-    return _counted(table, len(owed), at_most)
+    return counted(table, len(owed), at_most)
 
 
 def _partitions(fields: dict[str, Any]) -> RenderableType:
@@ -216,11 +210,3 @@ def _rates(fields: dict[str, Any]) -> RenderableType:
         ("records per minute", *(f"last {window} min" for window in WINDOWS_MIN)),
         [(name, *(f"{rate:g}" for rate in row)) for name, row in grouped(fields["rates"]).items()],
     )
-
-
-def _counted(
-    table: RenderableType, many: int, at_most: int, where: str = "`--output json` lists all"
-) -> RenderableType:
-    if many <= at_most:
-        return table
-    return Group(table, Text(f"and {many - at_most} more ({where})"))
