@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 
 from statechannel.cli.kit.connection import settings_of
-from statechannel.cli.kit.contexts import ClusterContext, Contexts, context_in_use, read_contexts, write_contexts
+from statechannel.cli.kit.contexts import context_in_use
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 from statechannel.settings import Settings
@@ -20,23 +20,33 @@ def settings(bootstrap: str | None = None, config: Path | None = None, chosen: s
     return settings_of(bootstrap, None, config, None, None, None, context_in_use(chosen)[1])
 
 
-def test_set_use_show_list_delete(run: Run) -> None:
-    assert run("context", "list").stdout == "no contexts; `statechannel context set NAME -b HOST:PORT` makes one\n"
-    assert "it is in use" in run("context", "set", "lab", "-b", "a:1", "--channel", "x").stdout
-    assert "`statechannel context use live` makes it" in run("context", "set", "live", "-b", "b:2,c:3").stdout
-    assert read_contexts() == Contexts("lab", {"lab": ClusterContext("a:1", "x"), "live": ClusterContext("b:2,c:3")})
-    assert run("context", "use", "live").exit_code == 0
-    assert json.loads(run("context", "show", "--output", "json").stdout)["bootstrap_servers"] == "b:2,c:3"
-    assert "changed" in run("context", "set", "lab", "--channel", "").stdout
-    told = json.loads(run("context", "list", "--output", "json").stdout)
-    assert told["current"] == "live"
-    assert [(row["name"], row["current"], row["channel"]) for row in told["contexts"]] == [
-        ("lab", False, None),
+TWO = """\
+# My [clusters].
+  current = "lab"
+[contexts.lab]
+bootstrap_servers = "lab:1"
+channel = "x"
+[contexts.live]
+bootstrap_servers = "live:1"  # current = "lab"
+"""
+
+
+def test_list_and_use(run: Run) -> None:
+    assert run("context", "list").stdout == "no contexts in contexts.toml\n"
+    Path("contexts.toml").write_text(TWO)
+    assert run("context", "use", "live").stdout == "context live is in use\n"
+    listed = json.loads(run("context", "list", "--output", "json").stdout)
+    assert (listed["file"], listed["current"]) == ("contexts.toml", "live")
+    assert [(row["name"], row["current"], row["channel"]) for row in listed["contexts"]] == [
+        ("lab", False, "x"),
         ("live", True, None),
     ]
-    assert "no context is in use now" in run("context", "delete", "live").stdout
-    assert run("context", "show").exit_code == ExitCode.NOT_FOUND
-    assert list(read_contexts().named) == ["lab"]
+    written = TWO.replace('  current = "lab"\n', "")
+    assert Path("contexts.toml").read_text() == f'current = "live"\n{written}', "the rest of the file stays as it is"
+    assert [line.split()[:2] for line in run("context", "list").stdout.splitlines()[1:]] == [
+        ["lab", "lab:1"],
+        ["*", "live"],
+    ]
 
 
 def test_flags_win_over_the_environment_and_that_over_the_context(
@@ -45,7 +55,7 @@ def test_flags_win_over_the_environment_and_that_over_the_context(
     file = tmp_path / "own.toml"
     file.write_text('[kafka]\nbootstrap_servers = "file:1"\n[membership]\nexpiry_s = 9\n')
     assert settings().kafka.bootstrap_servers is None
-    write_contexts(Contexts("lab", {"lab": ClusterContext("lab:1", "x"), "live": ClusterContext("live:1")}))
+    Path("contexts.toml").write_text(TWO)
     assert (settings().kafka.bootstrap_servers, settings().channel.name) == ("lab:1", "x")
     assert settings(chosen="live").kafka.bootstrap_servers == "live:1"
     monkeypatch.setenv("STATECHANNEL_CONTEXT", "live")
@@ -58,10 +68,16 @@ def test_flags_win_over_the_environment_and_that_over_the_context(
     assert settings(bootstrap="flag:1").kafka.bootstrap_servers == "flag:1"
 
 
-def test_the_settings_file_of_a_context(run: Run, tmp_path: Path) -> None:
+def test_the_settings_file_of_a_context_is_named_from_the_folder_of_the_contexts(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own.toml").write_text("[membership]\nexpiry_s = 9\n")
-    assert run("context", "set", "lab", "-b", "lab:1", "--config", "own.toml").exit_code == 0
-    assert Path(str(read_contexts().named["lab"].config)).is_absolute()
+    (tmp_path / "contexts.toml").write_text(
+        'current = "lab"\n[contexts.lab]\nbootstrap_servers = "lab:1"\nconfig = "own.toml"\n'
+    )
+    monkeypatch.setenv("STATECHANNEL_CONTEXTS", str(tmp_path / "contexts.toml"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
     assert settings().membership.expiry_s == 9
     assert settings().kafka.bootstrap_servers == "lab:1"
 
@@ -85,8 +101,8 @@ def test_a_file_that_is_none_of_contexts(content: str, run: Run) -> None:
         assert "contexts.toml cannot be used" in result.stderr
 
 
-def test_a_current_context_that_was_deleted_is_named(run: Run) -> None:
-    write_contexts(Contexts("gone", {"lab": ClusterContext("lab:1")}))
+def test_a_current_context_that_does_not_exist_is_named(run: Run) -> None:
+    Path("contexts.toml").write_text('current = "gone"\n[contexts.lab]\nbootstrap_servers = "lab:1"\n')
     with pytest.raises(CommandError, match="context `gone` does not exist"):
         settings()
     assert settings(chosen="lab").kafka.bootstrap_servers == "lab:1"
