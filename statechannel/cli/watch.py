@@ -19,6 +19,7 @@ from statechannel.cli.kit.live_log import Pulse, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
 from statechannel.errors import ExitCode
+from statechannel.printable import printable
 from statechannel.protocol.bundle import is_namespace, partition_of
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.replica import Phase
@@ -94,7 +95,7 @@ def _text(line: HistoryLine) -> str:
         line.reason or "",
         line.note,
     )
-    return "  ".join(word for word in words if word)
+    return printable("  ".join(word for word in words if word))
 
 
 def _next(part: FollowedPartition, window: LogWindow) -> Iterator[tuple[RecordRead, Judgement]]:

@@ -6,12 +6,15 @@ import sys
 
 import pytest
 
+from statechannel.audit.history import HistoryLine
 from statechannel.broker.observe.event_log import EventLog
+from statechannel.cli import watch
 from statechannel.cli.broker import set_up_logs
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.engine.effects import Emit
 from statechannel.logger import SafeLogger
 from statechannel.printable import one_line, printable, printable_lines
+from statechannel.protocol.verdict import Verdict
 from statechannel.settings import load
 from tests.support.log_lines import capture_logs
 
@@ -26,6 +29,11 @@ def test_one_table_for_results_and_log_lines() -> None:
     assert one_line("  a\r\n\tb\x1b  c ") == "a b\ufffd c"
     assert printable_lines("a\n\tb") == "a\n\tb"
     assert printable("Zürich, 東京 🙂") == printable_lines("Zürich, 東京 🙂") == "Zürich, 東京 🙂"
+
+
+def test_a_line_of_watch_has_none() -> None:
+    line = HistoryLine(0, 1, 2, EVIL, Verdict.ACCEPTED, "change", EVIL, reason=EVIL)
+    assert not CONTROLS & set(watch._text(line))
 
 
 def test_values_within_values_are_made_harmless_and_others_left() -> None:
