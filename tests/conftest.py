@@ -47,15 +47,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Kafka]:
-    """A Kafka that all tests of the session share; use `topic_prefix` to stay apart.
+    """A Kafka that all tests of the run share, those of other workers too; use `topic_prefix` to stay apart.
 
     It comes from STATECHANNEL_TEST_BOOTSTRAP, else the embedded broker, else a container. Without
     any of them the tests that want it fail.
     """
-    with shared_kafka(tmp_path_factory.mktemp("kafka")) as found:
+    folder = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):
+        folder = folder.parent
+    with shared_kafka(folder / "kafka", lambda used: _judge_logs(pytestconfig, used.bootstrap_servers)) as found:
         pytestconfig.stash[_lane_of_this_process] = found.lane
         yield found
-        _judge_logs(pytestconfig, found.bootstrap_servers)
 
 
 @pytest.fixture(autouse=True)

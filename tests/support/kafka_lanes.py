@@ -1,15 +1,17 @@
 """Where tests get a real Kafka from: an address, else the embedded broker, else a container."""
 
+import fcntl
 import importlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from statechannel.embedded import BrokerOptions, EmbeddedKafkaError, KafkaServer
+from statechannel.embedded.detached import up
 
 BOOTSTRAP_VARIABLE = "STATECHANNEL_TEST_BOOTSTRAP"
 
@@ -32,24 +34,43 @@ def embedded_options() -> BrokerOptions:
     return BrokerOptions(fast_cleaner=True)
 
 
+SHARED = BrokerOptions(fast_cleaner=True, heap_mib=384)
+"""Of the broker that all workers of a run share: it holds the topics of all their tests."""
+
+
 @contextmanager
-def shared_kafka(folder: Path) -> Iterator[Kafka]:
-    """Yield the first Kafka that can be had. None at all fails the tests: it never skips them."""
+def shared_kafka(folder: Path, at_end: Callable[[Kafka], None] = lambda _: None) -> Iterator[Kafka]:
+    """Yield the first Kafka that can be had. None at all fails the tests: it never skips them.
+
+    Args:
+        folder: Data folder of the embedded broker. Processes that name the same folder share the broker; the last one stops it.
+        at_end: Called before the Kafka is stopped, or, where it is not the embedded broker, before this process leaves it.
+    """
     address = os.environ.get(BOOTSTRAP_VARIABLE)
     if address:
-        yield Kafka(address, f"the Kafka at {address}")
+        kafka = Kafka(address, f"the Kafka at {address}")
+        yield kafka
+        at_end(kafka)
         return
-    server = KafkaServer(folder, options=embedded_options())
-    try:
-        server.start()
-    except EmbeddedKafkaError as error:
-        with _container(error) as container:
-            yield container
-        return
-    try:
-        yield Kafka(server.bootstrap_servers, "the embedded broker")
-    finally:
-        server.stop()
+    with folder.with_name(f"{folder.name}.users").open("w") as users:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        try:
+            status, _ = up(folder, options=SHARED)
+        except EmbeddedKafkaError as error:
+            with _container(error) as container:
+                yield container
+                at_end(container)
+            return
+        kafka = Kafka(str(status.bootstrap_servers), "the embedded broker")
+        try:
+            yield kafka
+        finally:
+            with suppress(BlockingIOError):  # another process uses it
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try:
+                    at_end(kafka)
+                finally:
+                    KafkaServer(folder, options=SHARED).stop()
 
 
 @contextmanager
