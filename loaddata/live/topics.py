@@ -22,6 +22,7 @@ from loaddata.view.ownership import OwnershipChange
 from loaddata.view.table_view import Arrival, Fate, Report, TableView, decoder
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
+from statechannel.clocks import now_ms
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.light_topic import LightBatch, LightReaderTuning, LightTuning, LightWriter
@@ -34,7 +35,7 @@ class Clocks(NamedTuple):
     """The two clocks; others are for tests. `mono_s` for all that is decided, `wall_ms` for people and for the backlog."""
 
     mono_s: Callable[[], float] = time.monotonic
-    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    wall_ms: Callable[[], int] = now_ms
 
 
 class LoadFollower(Generic[Report]):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from loaddata.model.figures import LATEST_MS
 from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now
 from shedders.decisions.builder import RecordBounds, outcome_record
+from statechannel.clocks import now_ms
 
 if TYPE_CHECKING:
     from shedders.balancer.active_strategies import ActiveStrategies
@@ -31,11 +32,6 @@ QUIET_S: Final = 10.0
 """After this time without records the next ones may be a backlog: the former estimate counts as a new sample."""
 
 
-def wall_ms() -> int:
-    """This machine's wall clock, milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
-
-
 class BalancerLogClock:
     """The log's time, estimated from the timestamps of records and this process's monotonic clock.
 
@@ -47,7 +43,7 @@ class BalancerLogClock:
     `heard` belongs to one thread; the other methods are thread-safe.
     """
 
-    def __init__(self, mono_s: Callable[[], float] = time.monotonic, wall: Callable[[], int] = wall_ms) -> None:
+    def __init__(self, mono_s: Callable[[], float] = time.monotonic, wall: Callable[[], int] = now_ms) -> None:
         self._mono_s = mono_s
         self._wall = wall
         self._newest_ms = 0
@@ -80,7 +76,7 @@ class LiveClocks:
     """Monotonic seconds for waits and ages; an estimate of the log's time for people and for the expiry of policies."""
 
     mono_s: Callable[[], float] = time.monotonic
-    log_ms: Callable[[], int] = wall_ms
+    log_ms: Callable[[], int] = now_ms
 
 
 def _nothing() -> None:

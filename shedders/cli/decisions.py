@@ -38,7 +38,6 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, cell
 from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import (
     Output,
@@ -55,6 +54,7 @@ from statechannel.cli.kit.output import (
 )
 from statechannel.cli.kit.requests import requests_in, requests_seen
 from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle

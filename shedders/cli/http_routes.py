@@ -22,7 +22,7 @@ from statechannel.broker.request_record import Addressee, Request
 from statechannel.broker.request_writer import balancer_args
 from statechannel.cli.http_routes import TIME_MAX_MS, CommandAnswers
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import now_ms
+from statechannel.clocks import now_ms
 from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import NameQuery

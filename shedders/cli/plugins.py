@@ -28,10 +28,10 @@ from statechannel.audit.origins import OperationCause, Origin
 from statechannel.audit.person_actions import PersonAction
 from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import duration, moment
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.kit.side_files import SideRole, side_records
+from statechannel.clocks import now_ms
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError

@@ -20,7 +20,6 @@ from statechannel.cli.kit.channel_view import locate, read_channel
 from statechannel.cli.kit.confirmation import Effect
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, IfGeneration, Reason
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.registry import read_registry
@@ -32,6 +31,7 @@ from statechannel.cli.kit.requests import (
     require_generation,
     require_name,
 )
+from statechannel.clocks import now_ms
 from statechannel.engine.commands import Done, Rejected
 from statechannel.errors import ExitCode, StateChannelError
 

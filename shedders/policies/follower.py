@@ -19,6 +19,7 @@ from shedders.policies.book import BookBounds, FoldResult, PolicyBook, ReadPolic
 from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyKey
+from statechannel import clocks
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
 from statechannel.kafka.light_topic import LightBatch
@@ -119,16 +120,12 @@ def _decoded(record: SideRecord) -> ReadPolicy:
     return read(record.offset, record.timestamp_ms, record.key, record.value)
 
 
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class FollowerClocks:
     """Monotonic seconds for waits, and an estimate of the log's time by which policies expire."""
 
     mono_s: Callable[[], float] = time.monotonic
-    now_ms: Callable[[], int] = _wall_ms
+    now_ms: Callable[[], int] = clocks.now_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ is dropped, so that a batch that is repeated, or a checkpoint that is lost, writ
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,7 @@ from spark.core.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
 from spark.core.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.core.store import Pointer, SnapshotStore
 from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
+from statechannel.clocks import now_ms
 
 if TYPE_CHECKING:
     from statechannel.kafka.admin import OffsetBounds
@@ -89,7 +89,7 @@ class ChannelTable:
         check: Callable[[Mapping[int, int]], Mapping[int, OffsetBounds]],
         changes: PublishedChanges | None = None,
         compacts: bool = True,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._session = session
         self._log = log

@@ -24,6 +24,7 @@ from spark.load.expiry import LoadTopicEnd, TopicExpiry
 from spark.load.fold import JudgedRecord, LoadFold
 from spark.load.options import JOB, OFFSETS_MAX, LoadBatchResult, LoadViewsOptions, TopicTaken
 from spark.load.table import LoadTable, fold_rows, rows_of, write_tombstones
+from statechannel import clocks
 from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
@@ -124,7 +125,7 @@ class LoadViews:
         on_batch: Callable[[LoadBatchResult], None] = lambda _: None,
         asker: LoadTopicsAsker | None = None,
         mono_s: Callable[[], float] = time.monotonic,
-        now_ms: Callable[[], int] = lambda: wall_ms(time.time_ns() // 1_000_000),
+        now_ms: Callable[[], int] = lambda: wall_ms(clocks.now_ms()),
     ) -> None:
         self._spark = spark
         self._streaming = streaming

@@ -7,7 +7,6 @@ that must outlive this process is in the pointer; Spark's checkpoint is scratch 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from spark.core.streaming import Streaming
 from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.options import JOB, OFFSETS_MAX, PartitionBatchResult, PartitionLoadsOptions
 from spark.partitions.table import PartitionTable, loads_of, newest_of, rows_of
+from statechannel import clocks
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class PartitionLoadsRun:
         options: PartitionLoadsOptions,
         *,
         on_batch: Callable[[PartitionBatchResult], None] = lambda _: None,
-        now_ms: Callable[[], int] = lambda: wall_ms(time.time_ns() // 1_000_000),
+        now_ms: Callable[[], int] = lambda: wall_ms(clocks.now_ms()),
     ) -> None:
         self._spark = spark
         self._streaming = streaming

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from spark.replay.direct import READ_RECORDS, RECORDS, DirectLog, Records, Share
 from spark.replay.export_rows import check_notes, export_rows, header_of
 from spark.replay.replay import ReplayLog
 from statechannel.audit.engine import ArchiveSource, ExportSource, Source
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail, Span
@@ -91,7 +91,7 @@ def archive_log(
         f"the archive {folder}",
         rows.select(*_COLUMNS),
         ends,
-        wall_ms,
+        now_ms,
         direct=lambda: _direct(archive, rows, None),
         why_gapped=lambda _: why,
         stored=rows,
@@ -162,10 +162,6 @@ _READS_A_CORE = 4
 _OFFSETS_OF_A_READ = 50_000
 _SAMPLES = 8
 _SAMPLE_RECORDS = 2_000
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @contextmanager
@@ -301,7 +297,7 @@ def topic_log(
         f"the topic {topic}",
         rows.selectExpr(*_SOURCE_COLUMNS),
         ends,
-        wall_ms,
+        now_ms,
         direct=None if properties else lambda: DirectLog(reader.read, reader.sizes),
         likely_gapped=gapped,
         first_offsets={number: first for number, first in firsts.items() if first > 0},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -29,6 +28,7 @@ from statechannel.broker.parts import KafkaLog
 from statechannel.broker.request_writer import write_request
 from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
+from statechannel.clocks import now_ms
 from statechannel.engine.config import OBSERVER, Identity
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
@@ -265,7 +265,7 @@ def make_observer(
     config = replace(
         to_engine(settings, partitions=partitions), observes=True, tick_interval_s=platform.tick_interval_s
     )
-    identity = Identity(OBSERVER, str(ULID()), bytes(10), time.time_ns() // 1_000_000, log=log_id)
+    identity = Identity(OBSERVER, str(ULID()), bytes(10), now_ms(), log=log_id)
     options = host_options(settings, rests=platform.rests)
     return Host(Engine(identity, config), log, BrokerHooks(), metrics, options=options, platform=platform)
 

@@ -11,10 +11,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from statechannel.broker.clocks import read_clocks
 from statechannel.broker.supervision import Watchdog
+from statechannel.clocks import engine_s, now_ms
 from statechannel.engine.config import TICK_INTERVAL_S
 from statechannel.engine.inputs import Now
+
+
+def read_clocks() -> Now:
+    """The engine's clock, and the wall clock."""
+    return Now(engine_s(), now_ms())
 
 
 class HostClocks(NamedTuple):

@@ -10,9 +10,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.broker.clocks import engine_s
 from statechannel.broker.inbox import InboxLane
 from statechannel.broker.supervision import RestartPolicy, Restarts
+from statechannel.clocks import engine_s
 from statechannel.engine.inputs import Appended
 from statechannel.kafka.client_settings import once_per_kind
 from statechannel.kafka.election import LeaderElection, LoopProgress

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.broker import request_record
+from statechannel.clocks import now_ms
 from statechannel.engine.commands import Outcome, Rejected, Undetermined, Unknown
 from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.log import Topic
@@ -57,7 +57,7 @@ def write_request(
         topics.names[Topic.REQUESTS],
         0,
         key=request.id.encode(),
-        value=request_record.encode(request, timeout_s=answer_within_s, at_ms=time.time_ns() // 1_000_000),
+        value=request_record.encode(request, timeout_s=answer_within_s, at_ms=now_ms()),
         timeout_s=timeout_s,
         repeatable=True,  # readers of requests deduplicate them by id
     )

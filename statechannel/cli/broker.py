@@ -22,10 +22,10 @@ from statechannel.broker.supervision import within
 from statechannel.cli.brokers import dismiss
 from statechannel.cli.kit.confirmation import count_of
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.cli.pre_stop import pre_stop
+from statechannel.clocks import now_ms
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
 from statechannel.logger import count_unwritten

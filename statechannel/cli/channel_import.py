@@ -22,11 +22,12 @@ from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.registry import read_registry
+from statechannel.clocks import now_ms
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import AppendFailed, Input
 from statechannel.errors import ExitCode

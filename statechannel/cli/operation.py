@@ -22,7 +22,6 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.listing import SinceTime, UntilTime, hint_of_authors, time_window
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
     Output,
@@ -42,6 +41,7 @@ from statechannel.cli.kit.requests import (
 )
 from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.cli.kit.side_files import FileBeside, SideRole, side_records
+from statechannel.clocks import now_ms
 from statechannel.engine.operation_fold import Operation
 from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead

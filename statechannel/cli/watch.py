@@ -15,9 +15,10 @@ from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import Writer, window_between
-from statechannel.cli.kit.live_log import Pulse, now_ms
+from statechannel.cli.kit.live_log import Pulse
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.printable import printable
 from statechannel.protocol.bundle import is_namespace, partition_of

@@ -17,6 +17,7 @@ import orjson
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Progress, Reply, Request
 from statechannel.broker.request_writer import write_request
+from statechannel.clocks import now_ms
 from statechannel.errors import StateChannelError
 from statechannel.http_api.problems import ProblemError
 from statechannel.kafka.tail import PartitionTail
@@ -232,7 +233,7 @@ class LoggedRequests:
     def is_expired(self, story: RequestStory) -> bool:
         """See `RequestBook.is_expired`."""
         # By this machine's clock: a time of the log may be from the future, and who is called expired too early is asked twice.
-        return time.time_ns() // 1_000_000 > story.deadline_ms
+        return now_ms() > story.deadline_ms
 
     async def wait_caught_up(self) -> None:
         """See `RequestBook.wait_caught_up`."""

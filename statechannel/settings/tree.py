@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ulid import ULID
 
+from statechannel.clocks import now_ms
 from statechannel.engine.config import EngineConfig, Identity
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.field import SettingsGroup
@@ -179,7 +179,7 @@ def to_identity(
         broker=broker,
         incarnation=str(ULID()),
         entropy=os.urandom(ENTROPY_BYTES),
-        started_at_ms=time.time_ns() // 1_000_000,
+        started_at_ms=now_ms(),
         listeners=dict(listeners or {}),
         persistent=persistent,
         non_persistent=non_persistent,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from statechannel.cli.kit import live_log, registry
+from statechannel import clocks
+from statechannel.cli.kit import registry
 from statechannel.embedded import KafkaServer
 from tests.cli.test_live import documented
 from tests.support.broker_cluster import COMMAND, BrokerCluster, broker_cluster
@@ -104,7 +105,7 @@ def test_a_cluster_that_falls_ill(
     assert "4 bundles, 4 assigned" in well["log"][0]["what"]
 
     with monkeypatch.context() as skewed:
-        skewed.setattr(registry, "now_ms", lambda: live_log.now_ms() + 600_000)
+        skewed.setattr(registry, "now_ms", lambda: clocks.now_ms() + 600_000)
         (clock,) = doctor(cluster, "--timeout", "60", code=31)["clock"]
         assert "10.0 min ahead of Kafka's" in clock["what"]
 

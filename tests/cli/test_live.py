@@ -15,7 +15,8 @@ from urllib.request import urlopen
 import pytest
 from click.testing import Result
 
-from statechannel.cli.kit import live_log, registry
+from statechannel import clocks
+from statechannel.cli.kit import registry
 from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
@@ -230,7 +231,7 @@ def test_nobody_is_there_to_ask(cluster: Cluster, monkeypatch: pytest.MonkeyPatc
     cluster.wait_alive("b1")
     cluster("namespace", "create", NAMESPACE)
     with monkeypatch.context() as skewed:
-        skewed.setattr(registry, "now_ms", lambda: live_log.now_ms() + 30_000)
+        skewed.setattr(registry, "now_ms", lambda: clocks.now_ms() + 30_000)
         assert cluster("lookup", f"{NAMESPACE}/x")["broker"] == "b1", "a clock that is ahead makes nobody dead"
     assert "`statechannel namespace show tenant/ns`" in cluster.hint("namespace", "create", NAMESPACE, code=3)
     assert "`statechannel namespace create tenant/no`" in cluster.hint("lookup", "tenant/no/x", code=5)

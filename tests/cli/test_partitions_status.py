@@ -46,7 +46,7 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
 
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)
-    monkeypatch.setattr(executions.time, "time_ns", lambda: NOW_MS * 1_000_000)
+    monkeypatch.setattr(executions, "now_ms", lambda: NOW_MS)
     return twin
 
 

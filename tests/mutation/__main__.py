@@ -68,7 +68,7 @@ TARGETS = (
     ),
     Target(("broker/changes",), (*_unit("runtime", "changes", "interrupted_changes", "bounds"), *_unit("router", "router"))),
     Target(
-        ("broker/driver", "broker/inbox", "broker/clocks"),
+        ("broker/driver", "broker/inbox", "clocks"),
         _unit("runtime", "driver", "inbox_portions", "engine_clock", "bounds"),
     ),
     Target(

@@ -17,9 +17,9 @@ from statechannel.broker.request_record import Request
 from statechannel.broker.request_writer import BALANCER
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import moment
 from statechannel.cli.kit.requests import read_requests
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 
 CLAIM: Final = "rolling-restart"

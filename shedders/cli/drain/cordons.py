@@ -21,7 +21,6 @@ from statechannel.broker.request_writer import BALANCER
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import moment, say
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
@@ -30,6 +29,7 @@ from statechannel.cli.kit.requests import (
     is_timed_out,
     message_of,
 )
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 
 DRAIN: Final = "drain"

@@ -22,7 +22,7 @@ from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
+from statechannel.cli.kit.live_log import describe_topic, open_tail
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.progress import ProgressBars
 from statechannel.cli.kit.registry import Registry, read_registry
@@ -33,6 +33,7 @@ from statechannel.cli.kit.requests import (
     extension_requests,
     follow,
 )
+from statechannel.clocks import now_ms
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected
 from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAdapterError

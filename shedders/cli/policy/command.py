@@ -37,12 +37,12 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
-from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
 from statechannel.cli.kit.requests import require_name
 from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import split_topic
 

@@ -19,10 +19,11 @@ from shedders.policies.topic import PolicyWriteOutcome, write_policy
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import naming_address, now_ms
+from statechannel.cli.kit.live_log import naming_address
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.side_record import InvalidRecord
 

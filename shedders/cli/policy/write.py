@@ -35,10 +35,11 @@ from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.live_log import describe_topic, naming_address, notify_if_slow, now_ms
+from statechannel.cli.kit.live_log import describe_topic, naming_address, notify_if_slow
 from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import user_at_host
+from statechannel.clocks import now_ms
 from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode
 from statechannel.kafka.topic_policy import SideTopic, policies_topic

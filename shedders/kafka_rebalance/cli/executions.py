@@ -48,6 +48,7 @@ from statechannel.cli.kit.output import (
     stdout,
     waiting,
 )
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         if trouble is not None:  # the topic may know it
             raise trouble from None
         raise
-    result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
+    result = status_of(place, plan, now_ms=now_ms())
     if output is Output.JSON:
         print_json(_document(result) | {"topic_trouble": trouble and str(trouble)})
         return

@@ -32,6 +32,7 @@ from shedders.kafka_rebalance.cli.outcome import (
     say_infeasible,
 )
 from shedders.model.amounts import count
+from statechannel import clocks
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -240,7 +241,7 @@ def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:
             now_s=time.monotonic,
             progress=lambda goal, done, total: shown.show("goal", f"planning: {goal}", done, total),
         )
-    return replace(result, made_at_ms=time.time_ns() // 1_000_000)
+    return replace(result, made_at_ms=clocks.now_ms())
 
 
 def _write(path: Path, result: ReassignmentPlan, files: OutputFiles, *, own_name: bool) -> None:
@@ -336,7 +337,7 @@ def _from_cluster(
     timeout_s = max(connection.timeout_s, sample.timeout_s)
     with progress("reading the cluster", 3) as update, open_admin(connection.client, timeout_s=timeout_s) as admin:
         update(1)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clocks.now_ms()
         layout = read_layout(admin, now_ms=now_ms, timeout_s=timeout_s)
         update(2)
         loads = loads_now(

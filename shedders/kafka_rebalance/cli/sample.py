@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
+from statechannel import clocks
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
@@ -60,7 +61,7 @@ def show_loads(
     )
     with waiting("reading samples", topic.timeout_s) as progress:
         progress("")
-        loads_read = read_loads(topic, now_ms=time.time_ns() // 1_000_000, window_s=window_s, interval_s=own.interval_s)
+        loads_read = read_loads(topic, now_ms=clocks.now_ms(), window_s=window_s, interval_s=own.interval_s)
     if loads_read is None:
         raise CommandError(
             f"sample topic {topic.name} not found",
@@ -375,7 +376,7 @@ class _Rounds:
     def _take(self) -> SampledMinute:
         from loaddata.samples.kafka_cluster import read_layout
 
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clocks.now_ms()
         interval_ms = round(self.pace.interval_s * 1_000)
         layout = read_layout(self.admin, now_ms=now_ms)
         return self.source.take(layout, taken_at_ms=now_ms - now_ms % interval_ms, mono_s=time.monotonic())

@@ -11,6 +11,7 @@ from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.moves import LOST, MoveState, statuses_of, target_of, unsafe
 from shedders.kafka_rebalance.execution.values import named, replica_text
+from statechannel.clocks import now_ms
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -212,10 +213,6 @@ def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iter
 
 
 _AGAIN_S: Final = 0.5
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def settled_layout(

@@ -17,7 +17,7 @@ import psutil
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution.checks import findings, now_ms, require_not_refused, settled_layout
+from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     BEATS,
@@ -55,6 +55,7 @@ from shedders.kafka_rebalance.execution.values import (
     recorded,
 )
 from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_plan, to_json
+from statechannel.clocks import now_ms
 from statechannel.kafka.errors import KafkaAdapterError
 
 if TYPE_CHECKING:

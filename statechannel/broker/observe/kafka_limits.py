@@ -6,6 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from statechannel import clocks
 from statechannel.engine.inputs import KafkaLimited
 from statechannel.engine.kafka_limits import QUOTAS, RefusalReason, RefusedRecords, ThrottledClient
 from statechannel.kafka.errors import CLIENT_LIMIT
@@ -120,7 +121,7 @@ class KafkaLimits:
 
     def look(self) -> None:
         """Take in what was noted since; called about once a second."""
-        now_s, now_ms = self._mono_s(), time.time_ns() // 1_000_000
+        now_s, now_ms = self._mono_s(), clocks.now_ms()
         while self._notes.throttles:
             client, kind, at_s, throttle_s = self._notes.throttles.popleft()
             more_s = self._throttling.setdefault((client, kind), _Throttling()).add(at_s, at_s + throttle_s)

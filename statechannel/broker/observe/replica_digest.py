@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from statechannel.clocks import now_ms
 from statechannel.errors import StateChannelError
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.view_copy import ViewChangedError, ViewCopier, ViewCopy
@@ -94,7 +95,7 @@ async def copy_replicas(engine: Engine, *, keys_a_step: int = 2_000, timeout_s: 
         engine.identity.broker,
         engine.identity.incarnation,
         engine.identity.software,
-        time.time_ns() // 1_000_000,
+        now_ms(),
         parts,
     )
 

@@ -18,10 +18,11 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
-from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.live_log import open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, when
 from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic

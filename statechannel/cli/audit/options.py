@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, wi
 from statechannel.cli.kit.output import Output, moment, say
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.kit.side_files import header_of, writers_of_file
+from statechannel.clocks import now_ms
 
 if TYPE_CHECKING:  # files are read on machines without the Kafka client
     from statechannel.cli.kit.connection import Connection
@@ -255,7 +255,7 @@ def read_at_ms(source: Source) -> int:
     if isinstance(source, ExportSource):
         with suppress(OSError, BadLine):
             return read_header(source.path).exported_at_ms
-    return time.time_ns() // 1_000_000
+    return now_ms()
 
 
 def moment_of(text: str, source: Source, name: str = "--as-of") -> AsOf:

@@ -32,9 +32,10 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Author, Since, Until
-from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.live_log import open_tail
 from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
 from statechannel.cli.kit.side_files import SideRecords, SideRole, side_files, side_records
+from statechannel.clocks import now_ms
 from statechannel.engine.membership import decode_member
 from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead, Topic

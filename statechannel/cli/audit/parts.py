@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from statechannel import clocks
 from statechannel.audit.difference import StateDifferences
 from statechannel.audit.engine import (
     LOCAL,
@@ -389,7 +389,7 @@ def _write_page(asked: AuditOptions, out: Path, data: Mapping[str, Any], wanted:
     # Jinja is loaded only where a page is made.
     from statechannel.cli.report_page import ReportOrigin, render
 
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clocks.now_ms()
     page = render(data, ReportOrigin(_source_name(asked.source), _moment_of(asked.as_of), now_ms, wanted))
     content = page.encode()
     with new_file(out) as file:

@@ -37,13 +37,14 @@ from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection, connection_of, embedded_folder
 from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import naming_address, notify_if_slow, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_hanging, print_json, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import remarks
 from statechannel.cli.kit.topic_state import log_bounds, positions_lost
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
+from statechannel.clocks import now_ms
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
 from statechannel.engine.proven_positions import ProvenPositions

@@ -8,8 +8,9 @@ from dataclasses import replace
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.live_log import open_tail
 from statechannel.cli.kit.registry import Dismissal, Registry
+from statechannel.clocks import now_ms
 from statechannel.errors import StateChannelError
 from statechannel.protocol.log import RecordRead, Topic
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.output import say
+from statechannel.clocks import now_ms
 from statechannel.kafka.addresses import CONNECT_S, FirstLook, addresses_of, silence_of
 from statechannel.kafka.advertised import require_advertised
 from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError, TopicMissingError
@@ -391,8 +392,3 @@ def _all(
             yield record
         before += span.end - span.start
         advance(before)
-
-
-def now_ms() -> int:
-    """Wall clock, milliseconds since 1970; for display and for file headers only."""
-    return time.time_ns() // 1_000_000

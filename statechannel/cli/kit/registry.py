@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, open_tail
 from statechannel.cli.kit.output import duration, moment, say, say_once, waiting
+from statechannel.clocks import now_ms
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import StateChannelError

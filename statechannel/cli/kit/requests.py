@@ -21,10 +21,11 @@ from statechannel.broker.request_writer import write_request
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import describe_topic, naming_address, now_ms, open_tail
+from statechannel.cli.kit.live_log import describe_topic, naming_address, open_tail
 from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set_options, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import read_registry
+from statechannel.clocks import now_ms
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.engine.names import mistyped
 from statechannel.errors import ExitCode

@@ -146,7 +146,7 @@ def show_result(
         new_lines: With `watch`, in a pipe and in JSON: lines on what is new, in place of all again and again.
     """
     # Lists of export files are read on machines that have no Kafka client.
-    from statechannel.cli.kit.live_log import now_ms
+    from statechannel.clocks import now_ms
     from statechannel.kafka.errors import KafkaUnavailableError
 
     if not watch:

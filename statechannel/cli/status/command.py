@@ -22,7 +22,7 @@ from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, 
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import Pulse, describe_topic, in_time, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import Pulse, describe_topic, in_time, notify_if_slow, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, say, waiting
 from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
@@ -33,6 +33,7 @@ from statechannel.cli.kit.topic_state import topic_state, unknown_topics
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
 from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_display
+from statechannel.clocks import now_ms
 from statechannel.engine.membership import Member
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.errors import ExitCode, StateChannelError

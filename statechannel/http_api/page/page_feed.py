@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import orjson
 
 from statechannel.audit.forged_records import forged_of
+from statechannel.clocks import now_ms
 from statechannel.engine.context import Mode
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.membership import LostMember, Member
@@ -78,7 +79,7 @@ class RouterSource:
 
     def _read(self, engine: Engine, now_s: float) -> ClusterLook:
         context = engine.context
-        members, newest_ms, at_ms = context.members, engine.presence.last_ms, time.time_ns() // 1_000_000
+        members, newest_ms, at_ms = context.members, engine.presence.last_ms, now_ms()
 
         def silent_ms(member: Member | LostMember) -> int:
             if isinstance(member, Member):
@@ -368,6 +369,6 @@ class PageFeed:
 
 
 def _event(number: int, sections: Mapping[str, bytes]) -> bytes:
-    at_ms = time.time_ns() // 1_000_000
+    at_ms = now_ms()
     parts = b",".join(b'"%b":%b' % (name.encode(), data) for name, data in sections.items())
     return b'event: page\ndata: {"at_ms":%d,"number":%d,"sections":{%b}}\n\n' % (at_ms, number, parts)

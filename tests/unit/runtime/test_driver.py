@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from statechannel.broker.clocks import engine_s
 from statechannel.broker.driver import Driver, DriverOptions
 from statechannel.broker.inbox import Inbox
+from statechannel.clocks import engine_s
 from statechannel.engine.effects import Complete, Effect, Emit
 from statechannel.engine.inputs import CommandReceived, Input, Now, Tick
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic

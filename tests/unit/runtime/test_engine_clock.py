@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from statechannel.broker import clocks
+from statechannel import clocks
 from statechannel.broker.driver import Driver, DriverOptions
+from statechannel.broker.host_platform import read_clocks
 from statechannel.broker.observe import health
 from statechannel.engine.effects import Effect
 from statechannel.engine.inputs import Input, Now, Tick
@@ -38,26 +39,26 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_time_that_the_machine_slept_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     boot = BootClock(monkeypatch)
-    before = clocks.read_clocks()
+    before = read_clocks()
     boot.suspended_s = 3600.0
-    assert 3600.0 <= clocks.read_clocks().mono_s - before.mono_s < 3660.0
+    assert 3600.0 <= read_clocks().mono_s - before.mono_s < 3660.0
 
 
 def test_without_such_a_clock_the_monotonic_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks, "BOOT_CLOCK", None)
     before_s = time.monotonic()
-    assert before_s <= clocks.read_clocks().mono_s <= time.monotonic()
+    assert before_s <= read_clocks().mono_s <= time.monotonic()
 
 
 def test_the_wall_clock_is_in_milliseconds() -> None:
     before_ms = int(time.time() * 1000)
-    assert before_ms <= clocks.read_clocks().wall_ms <= time.time() * 1000
+    assert before_ms <= read_clocks().wall_ms <= time.time() * 1000
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux only")
 def test_linux_has_one() -> None:
     before_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before_s <= clocks.read_clocks().mono_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before_s <= read_clocks().mono_s <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 async def test_at_the_wake_nothing_may_be_served_before_the_engine_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +91,7 @@ class Waiting:
 
 async def test_a_tick_that_came_due_in_the_suspend_is_given_at_the_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     boot = BootClock(monkeypatch)
-    due_s = clocks.read_clocks().mono_s + 3600.0
+    due_s = read_clocks().mono_s + 3600.0
     engine = Waiting(due_s)
     driver = Driver(engine, perform=lambda _: None, on_failure=lambda *_: None, options=DriverOptions(beat_s=0.05))
     driver.start()
@@ -106,7 +107,7 @@ async def test_a_tick_that_came_due_in_the_suspend_is_given_at_the_next_beat(mon
 
 async def test_the_timer_of_a_tick_is_set_by_the_engines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     BootClock(monkeypatch)
-    engine = Waiting(clocks.read_clocks().mono_s + 0.05)
+    engine = Waiting(read_clocks().mono_s + 0.05)
     driver = Driver(engine, perform=lambda _: None, on_failure=lambda *_: None, options=DriverOptions(beat_s=1000.0))
     driver.start()
     await until(lambda: bool(engine.given))

@@ -1,4 +1,4 @@
-"""Clock of the engine: seconds that also pass while the machine is suspended.
+"""The wall clock, and the clock of the engine: seconds that also pass while the machine is suspended.
 
 `time.monotonic` (CLOCK_MONOTONIC) stops while a machine is suspended: a lease measured by it would not expire, and after the
 resume the process would consider itself fresh. All times of an engine come from here, so that two clocks are never mixed in a
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import time
 
-from statechannel.engine.inputs import Now
-
 BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 """Available on Linux; None elsewhere, where no time passes for the engine during a suspend."""
 
@@ -21,6 +19,6 @@ def engine_s() -> float:
     return time.monotonic() if BOOT_CLOCK is None else time.clock_gettime(BOOT_CLOCK)
 
 
-def read_clocks() -> Now:
-    """The engine's clock, and the wall clock."""
-    return Now(engine_s(), time.time_ns() // 1_000_000)
+def now_ms() -> int:
+    """This machine's wall clock, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
