@@ -26,7 +26,6 @@ from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.cli.pre_stop import pre_stop
 from statechannel.clocks import now_ms
-from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
 from statechannel.logger import count_unwritten
 from statechannel.printable import printable_lines
@@ -57,11 +56,9 @@ class SimulatedHooks(BrokerHooks):
         own_s: Simulated latency of preparing a bundle.
         release_s: Simulated latency of releasing a bundle.
         events: Write a line of JSON to standard output for each hook.
-        plane: Data plane that answers clients; notified of what is served.
     """
 
-    def __init__(self, *, own_s: float, release_s: float, events: bool, plane: DataPlane | None = None) -> None:
-        self.plane = plane
+    def __init__(self, *, own_s: float, release_s: float, events: bool) -> None:
         self._own_s = own_s
         self._release_s = release_s
         self.events = events
@@ -71,19 +68,13 @@ class SimulatedHooks(BrokerHooks):
         await asyncio.sleep(self._own_s)
 
     async def on_serve(self, bundle: str, generation: int) -> None:
-        if self.plane is not None:
-            self.plane.served.serve(bundle, generation)
         self.print_event("serve", bundle, generation=generation)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        if self.plane is not None:
-            self.plane.served.release(bundle)
         await asyncio.sleep(self._release_s)
         self.print_event("release", bundle, generation=generation, destination=destination)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
-        if self.plane is not None:
-            self.plane.served.moved(bundle, urls.get(PROTOCOL))
         self.print_event("moved", bundle, owner=owner, urls=dict(urls))
 
     async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
@@ -116,15 +107,6 @@ def run(
             "--simulated/--no-simulated", help="Simulated broker without a data plane (the only kind available)."
         ),
     ] = True,
-    data_port: Annotated[
-        int | None,
-        typer.Option(
-            "--data-port",
-            min=0,
-            max=65_535,
-            help="Loopback port for clients, as in the demo; 0 picks a free one.",
-        ),
-    ] = None,
     own_ms: Annotated[int, typer.Option("--own-ms", min=0, help="Simulated preparation time of a bundle.")] = 0,
     release_ms: Annotated[int, typer.Option("--release-ms", min=0, help="Simulated release latency.")] = 0,
     events: Annotated[bool, typer.Option("--events", help="Print a line of JSON for each hook call.")] = False,
@@ -171,15 +153,13 @@ def run(
     flags = {"membership.take_over=true": take_over, "leader.accept_lost_head=true": accept_lost_head}
     settings = connect(*(flag for flag, is_given in flags.items() if is_given)).settings
     set_up_logs(settings)
-    plane = None if data_port is None else DataPlane(broker_id)
-    hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events, plane=plane)
+    hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events)
     stopped = asyncio.run(
         _serve(
             settings,
             broker_id,
             hooks,
             listeners,
-            data_port=data_port or 0,
             create_topics=create_topics,
             join_s=join_timeout,
             budget_s=budget,
@@ -207,21 +187,10 @@ async def _serve(
     hooks: SimulatedHooks,
     listeners: Mapping[str, str],
     *,
-    data_port: int,
     create_topics: bool,
     join_s: float | None,
     budget_s: float | None,
 ) -> Stopped:
-    """Run the broker, with its data plane if there is one."""
-    plane = hooks.plane
-    if plane is not None:
-        try:
-            listeners = {**listeners, PROTOCOL: await plane.start(data_port)}
-        except OSError as error:
-            raise CommandError(
-                f"--data-port {data_port} cannot be used: {error.strerror}", hint="0 picks a free one."
-            ) from error
-
     def open_channel() -> Opening:
         return StateChannel.open(
             settings,
@@ -234,11 +203,7 @@ async def _serve(
             on_stuck=on_stuck(events=hooks.events),
         )
 
-    try:
-        return await _run(open_channel, broker, hooks, listeners, budget_s)
-    finally:
-        if plane is not None:
-            await plane.close()
+    return await _run(open_channel, broker, hooks, listeners, budget_s)
 
 
 async def _run(
@@ -263,8 +228,6 @@ async def _run(
     channel = await opened
     http = channel.identity.http
     say(f"broker {broker} is caught up and accepts bundles" + (f"; HTTP endpoint: {http}" if http else ""))
-    if hooks.plane is not None:
-        hooks.plane.attach(channel)
     hooks.print_event(
         "ready", "", broker=broker, incarnation=channel.identity.incarnation, urls=dict(listeners), http=http or None
     )

@@ -1,1 +1,1 @@
-"""Demo: three brokers with a toy data plane, a client that notices every gap, and an audit that explains them all."""
+"""Demo: Kafka and three brokers on this machine, public commands and what they print, and checks of what came of them."""

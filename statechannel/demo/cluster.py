@@ -1,40 +1,34 @@
-"""Processes of the demo: Kafka and brokers on loopback, in a temporary folder, all ended by pid."""
+"""Processes of the demo: Kafka, brokers and commands, on loopback, in a temporary folder, all ended by pid."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from statechannel.demo.plane import PROTOCOL
 from statechannel.embedded import BrokerState, EmbeddedKafkaError, KafkaServer, status
 from statechannel.errors import StateChannelError
-from statechannel.settings.names import ENV_PREFIX, OTHER_VARIABLES
+from statechannel.settings.names import ENV_PREFIX
 
+SETTINGS = """\
+# Settings of the demo's brokers. Load is simulated: a few topics are heavy, most are light, all follow a wave.
+# The balancer runs every two seconds instead of every minute, with shorter waits than in production.
 
-class DemoError(StateChannelError):
-    """The demo cannot continue, or a promise did not hold.
+[observe]
+metrics_port = 0
 
-    Attributes:
-        log: A log file with details.
-    """
-
-    def __init__(self, message: str, *, hint: str = "", log: Path | None = None) -> None:
-        super().__init__(message, hint=hint or ("" if log is None else f"Read {log}"))
-        self.log = log
-
-
-_BALANCER = """\
 [extensions.balancer]
 source = "simulated"
 splitting = false
@@ -42,8 +36,9 @@ interval_s = 2
 trigger_gap_s = 0.5
 settle_s = 3
 
-"""
-_LOAD = """\
+[extensions.balancer.budget]
+load_percent = 100
+
 [extensions.balancer.load]
 measure_interval_s = 0.5
 sample_interval_s = 0.5
@@ -53,78 +48,25 @@ top_interval_s = 0.5
 history = 0.5
 report_threshold_percent = 2
 
-"""
-"""Settings shared by both demos; without braces, as one file is a format string."""
-
-SETTINGS = (
-    """\
-# Settings of the demo's brokers. Load is simulated: a few topics are heavy, most are light, all follow a wave.
-# The balancer runs every two seconds instead of every minute, with shorter waits than in production.
-
-"""
-    + _BALANCER
-    + """\
-[extensions.balancer.budget]
-load_percent = 100
-
-"""
-    + _LOAD
-    + """\
-[extensions.balancer.strategies.shedding.transfer]
-hit_threshold = 1
-cool_down_s = 2
-grace_s = 5
-target_std = 0.1
-
 [extensions.balancer.strategies.shedding.weighted-move]
 hits = 1
 grace_s = 5
 """
-)
-
-LAUNCH_SETTINGS = (
-    """\
-# Settings of the brokers of `demo --balance`. Load is simulated: three namespaces are equally busy, until one becomes
-# much busier. The balancer runs every two seconds instead of every minute, with shorter waits than in production.
-
-"""
-    + _BALANCER
-    + """\
-[extensions.balancer.simulated]
-topics = 100
-msg_rate = 40
-heavy = 20
-wave = 0.05
-noise = 0.05
-hot_namespace = "{namespace}"
-hot_factor = {factor}
-hot_from_s = {from_s}
-
-"""
-    + _LOAD
-    + """\
-[extensions.balancer.strategies.shedding.transfer]
-hit_threshold = 1
-cool_down_s = 2
-grace_s = 600
-target_std = 0.05
-
-[extensions.balancer.strategies.shedding.weighted-move]
-hits = 1
-"""
-)
-
 
 ADDRESS_VARIABLE = f"{ENV_PREFIX}KAFKA__BOOTSTRAP_SERVERS"
-READY_S = 60.0
+_CONTEXTS_VARIABLE = f"{ENV_PREFIX}CONTEXTS"
+_KEPT_VARIABLES = tuple(f"{ENV_PREFIX}{name}" for name in ("ACCELERATOR", "KAFKA_JARS", "CACHE_DIR"))
 COMMAND_S = 60.0
-FIRST_START_S = 600.0
-"""Time-out of Kafka's first start, including the download of its jars."""
 END_S = 20.0
 FOLDER_PREFIX = "statechannel-demo-"
 FOLDERS_KEPT = 5
 """Folders kept from earlier runs that failed or used --keep: each takes some 40 MB."""
-_POLL_S = 0.05
+_OWN_MS, _RELEASE_MS = "300", "50"
+"""Simulated times of a broker to prepare a bundle, and to release one."""
+
+
+class DemoError(StateChannelError):
+    """The demo cannot go on."""
 
 
 def command_path() -> Path:
@@ -145,56 +87,10 @@ def command_path() -> Path:
 
 def command_name() -> str:
     """The command as typed by the user in this folder."""
-    path = command_path()
-    on_path = shutil.which("statechannel")
+    path, on_path = command_path(), shutil.which("statechannel")
     if on_path is not None and Path(on_path).resolve() == path.resolve():
         return "statechannel"
-    with contextlib.suppress(ValueError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)
-
-
-@dataclass(frozen=True, slots=True)
-class EndedCommand:
-    """A command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def error(self) -> str:
-        """Its error message, without the hint, which does not apply to the demo."""
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("hint: ")]
-        messages = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return "; ".join(messages or lines[-3:]) or "no output"
-
-    def json(self) -> dict[str, Any]:
-        """Its JSON output.
-
-        Raises:
-            DemoError: That is not JSON.
-        """
-        try:
-            document: dict[str, Any] = orjson.loads(self.stdout)
-        except orjson.JSONDecodeError as error:
-            raise DemoError(f"a command did not print JSON: {self.stdout[:200]!r} {self.stderr[:500]}") from error
-        return document
-
-
-@dataclass(slots=True)
-class DemoBroker:
-    """A broker process that this demo has started."""
-
-    id: str
-    process: subprocess.Popen[bytes]
-    events: Path
-    log: Path
-    url: str = ""
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 @dataclass(slots=True)
@@ -202,73 +98,68 @@ class DemoCluster:
     """Kafka and brokers in one folder.
 
     Attributes:
-        own_ms: Simulated preparation time of a bundle.
-        release_ms: Simulated release latency.
+        brokers: The last process of each broker.
     """
 
     folder: Path
-    own_ms: int
-    release_ms: int
-    brokers: dict[str, DemoBroker] = field(default_factory=dict)
-    address: str = ""
-    _starts: int = 0
+    kafka_folder: Path
+    settings: Path
+    brokers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, *, own_ms: int, release_ms: int) -> DemoCluster:
+    def make(cls) -> DemoCluster:
         """A cluster in a new temporary folder, not started yet. The newest folders of earlier runs are kept."""
         forget_old_folders()
-        cluster = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        cluster = cls(folder, folder / "kafka", folder / "brokers.toml")
         cluster.settings.write_text(SETTINGS)
         return cluster
 
     @property
-    def settings(self) -> Path:
-        return self.folder / "brokers.toml"
+    def address(self) -> str:
+        """Where Kafka is."""
+        return str(status(self.kafka_folder).bootstrap_servers)
 
-    @property
-    def kafka_folder(self) -> Path:
-        return self.folder / "kafka"
+    @contextmanager
+    def environment(self, width: int) -> Iterator[None]:
+        """Take settings and contexts of the user out of the environment, and have commands print in this width."""
+        before = dict(os.environ)
+        for name in before:
+            if name.upper().startswith(ENV_PREFIX) and name not in _KEPT_VARIABLES:
+                del os.environ[name]
+        os.environ |= {_CONTEXTS_VARIABLE: str(self.folder / "contexts.toml"), "COLUMNS": str(width)}
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
-    @property
-    def kafka_log(self) -> Path:
-        return KafkaServer(self.kafka_folder).log_path
-
-    def environment(self) -> dict[str, str]:
-        """Environment of every command: the user's, without settings that would change the demo."""
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.upper().startswith(ENV_PREFIX) or name in OTHER_VARIABLES[1:]
-        }
-        return kept | ({ADDRESS_VARIABLE: self.address} if self.address else {})
-
-    # --- commands ---------------------------------------------------------------------------------------------------
-
-    def run(self, *args: str, timeout_s: float = COMMAND_S) -> EndedCommand:
-        """Run a command of the command line to its end.
+    def run(self, *args: str, timeout_s: float = COMMAND_S, codes: Collection[int] = (0,)) -> tuple[int, str]:
+        """Run a command to its end; returns its exit code and what it printed.
 
         Raises:
-            DemoError: It takes too long.
+            DemoError: It takes too long, or has another exit code than these.
         """
-        # A session of its own: Ctrl-C reaches the demo alone, which then ends everything in order.
-        child = subprocess.Popen(
-            [str(command_path()), *args],
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        shown = shlex.join(["statechannel", *args])
         try:
-            out, err = child.communicate(timeout=timeout_s)
+            # A session of its own: Ctrl-C reaches the demo alone, which then ends everything in order.
+            ran = subprocess.run(
+                [command_path(), *args],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+                start_new_session=True,
+            )
         except subprocess.TimeoutExpired as error:
-            raise DemoError(f"`statechannel {' '.join(args)}` did not end within {timeout_s:.0f} s") from error
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        return EndedCommand(child.returncode, out, err)
+            raise DemoError(f"`{shown}` did not end within {timeout_s:.0f} s") from error
+        if ran.returncode in codes:
+            return ran.returncode, ran.stdout
+        # Without the hint, which does not apply to the demo.
+        lines = [line.strip() for line in ran.stderr.splitlines()]
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines[-3:]
+        raise DemoError(f"`{shown}` failed (exit code {ran.returncode}): {'; '.join(errors) or 'no output'}")
 
     def ask(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
         """Run a command and return its JSON.
@@ -276,89 +167,56 @@ class DemoCluster:
         Raises:
             DemoError: It failed.
         """
-        ran = self.run(*args, "--output", "json", timeout_s=timeout_s)
-        if ran.code != 0:
-            raise DemoError(f"`statechannel {' '.join(args)}` failed (exit code {ran.code}): {ran.error}")
-        return ran.json()
-
-    # --- brokers ----------------------------------------------------------------------------------------------------
+        document: dict[str, Any] = orjson.loads(self.run(*args, "--output", "json", timeout_s=timeout_s)[1])
+        return document
 
     def broker_command(self, broker: str) -> list[str]:
-        simulated = ["--own-ms", str(self.own_ms), "--release-ms", str(self.release_ms)]
-        return ["broker", "run", "--id", broker, "--data-port", "0", *simulated, "--config", str(self.settings)]
+        simulated = ["--own-ms", _OWN_MS, "--release-ms", _RELEASE_MS]
+        return ["broker", "run", "--id", broker, *simulated, "--config", str(self.settings)]
 
-    def start_broker(self, broker: str) -> DemoBroker:
-        """Start a broker process; `wait_ready` waits until it has caught up."""
-        self._starts += 1
-        events = self.folder / f"{broker}-{self._starts}.events"
-        log = self.folder / f"{broker}-{self._starts}.log"
-        with events.open("wb") as out, log.open("wb") as err:
-            process = subprocess.Popen(
-                [str(command_path()), *self.broker_command(broker), "--events"],
-                env=self.environment(),
+    def start_broker(self, broker: str) -> None:
+        with (self.folder / f"{broker}.log").open("ab") as log:
+            self.brokers[broker] = subprocess.Popen(
+                [str(command_path()), *self.broker_command(broker)],
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
             )
-        self.brokers[broker] = DemoBroker(broker, process, events, log)
-        return self.brokers[broker]
 
-    def wait_ready(self, broker: DemoBroker, timeout_s: float = READY_S) -> None:
-        """Return when the broker has caught up.
+    def living(self) -> dict[str, int]:
+        """The brokers that run, with their pids."""
+        return {broker: process.pid for broker, process in self.brokers.items() if process.poll() is None}
 
-        Raises:
-            DemoError: It ended, or takes too long.
-        """
-        until_s = time.monotonic() + timeout_s
-        while True:
-            ready = next((event for event in events_of(broker) if event["event"] == "ready"), None)
-            if ready is not None:
-                broker.url = ready["urls"][PROTOCOL]
-                return
-            if broker.process.poll() is not None:
-                raise DemoError(
-                    f"broker {broker.id} ended while starting (exit code {broker.process.returncode})", log=broker.log
-                )
-            if time.monotonic() > until_s:
-                raise DemoError(f"broker {broker.id} was not ready within {timeout_s:.0f} s", log=broker.log)
-            time.sleep(_POLL_S)
-
-    def living(self) -> list[DemoBroker]:
-        return [broker for broker in self.brokers.values() if broker.process.poll() is None]
-
-    def kill_broker(self, broker: DemoBroker) -> None:
-        broker.process.kill()
-        broker.process.wait(END_S)
-
-    def drain_broker(self, broker: DemoBroker, timeout_s: float) -> int:
-        """Signal 15, and wait until it has handed over its bundles and ended.
-
-        Returns:
-            Its exit code.
+    def stop_broker(self, broker: str, number: signal.Signals, timeout_s: float = END_S) -> int:
+        """Send a signal and wait for the end of the process; returns its exit code.
 
         Raises:
             DemoError: It did not end in time.
         """
-        broker.process.send_signal(signal.SIGTERM)
+        process = self.brokers[broker]
+        process.send_signal(number)
         try:
-            return broker.process.wait(timeout_s)
+            return process.wait(timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise DemoError(f"broker {broker.id} did not drain within {timeout_s:.0f} s", log=broker.log) from error
-
-    # --- the end ----------------------------------------------------------------------------------------------------
+            raise DemoError(f"broker {broker} did not end within {timeout_s:.0f} s") from error
 
     def end(self, *, keep_files: bool) -> None:
         """End every process that this demo has started, by pid, and remove the folder."""
         for broker in self.living():
-            broker.process.kill()
-        for broker in self.brokers.values():
-            broker.process.wait(END_S)
+            self.brokers[broker].kill()
+        for process in self.brokers.values():
+            process.wait(END_S)
         with contextlib.suppress(EmbeddedKafkaError):
             # Its data go too, so there is nothing that an orderly stop would save.
             KafkaServer(self.kafka_folder).kill()
         if not keep_files:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def logs(self) -> str:
+        """The log files that may show why something failed: Kafka's and the brokers'."""
+        logs = [KafkaServer(self.kafka_folder).log_path, *sorted(self.folder.glob("*.log"))]
+        return ", ".join(str(path.relative_to(self.folder)) for path in logs if path.exists()) or "no log"
 
 
 def forget_old_folders(keep: int = FOLDERS_KEPT) -> None:
@@ -371,9 +229,3 @@ def forget_old_folders(keep: int = FOLDERS_KEPT) -> None:
     for _, folder in sorted(mine, reverse=True)[keep:]:
         if status(folder / "kafka").state in (BrokerState.STOPPED, BrokerState.CRASHED):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def events_of(broker: DemoBroker) -> list[dict[str, Any]]:
-    """Events of the broker so far, without an incomplete last line."""
-    whole = broker.events.read_bytes().rpartition(b"\n")[0]
-    return [orjson.loads(line) for line in whole.splitlines() if line]

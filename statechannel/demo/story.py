@@ -1,55 +1,139 @@
-"""Story of the demo, step by step."""
+"""A run of the demo: its output, its story step by step, the checks, and the end, after which no process is left."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import shlex
+import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any
 
-from statechannel.demo.chapters import SERVED_S, Chapters, spread, topic_names, until_settled
-from statechannel.demo.client import now_ms
-from statechannel.demo.cluster import DemoBroker, DemoError
-from statechannel.demo.narrator import milliseconds
-from statechannel.demo.plane import place_of_bundle, place_of_topic
-from statechannel.protocol.bundle import range_name
+from rich.console import Console
+from rich.text import Text
+
+from statechannel.clocks import now_ms
+from statechannel.demo.cluster import ADDRESS_VARIABLE, COMMAND_S, DemoCluster, DemoError, command_name
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.router import BlockingRouter
 
 NAMESPACE = "public/default"
+TOPIC, SPLIT_TOPIC = f"{NAMESPACE}/orders-1", f"{NAMESPACE}/orders-2"
+"""In two bundles."""
 BUNDLES = 16
 BROKERS = ("b1", "b2", "b3")
+FIRST_START_S = 600.0
+"""Time-out of Kafka's first start, including the download of its jars."""
+READY_S = 60.0
+SERVED_S = 40.0
+"""Longest wait until every bundle is served again: a lost owner is detected after 6 s, a lost leader costs 6 s more."""
+SETTLED_S = 120.0
+CALM = 3
+"""Number of consecutive decisions without moves after which the cluster is balanced."""
+COOLING = "CoolDown"
+"""Reason of a decision that waits for new load reports after a move."""
+CAUSES = frozenset({"transfer", "unload", "declined", "shutdown", "owner-lost"})
+"""Causes of gaps that the demo makes; any other one means that the log does not show the cause."""
+EXAMPLES = (
+    "bundles",
+    f"transfer {TOPIC} --dest b2",
+    f"audit history {TOPIC}",
+    "decisions --since 15m",
+    "drain b2",
+    "uncordon b2",
+    "watch",
+)
+"""Commands to try on a cluster that keeps running."""
+_POLL_S = 0.1
+_COMMAND_POLL_S = 0.5
+_WIDTH = 100
+"""Width of the text without a terminal, and maximum width on one."""
+_INDENT = "   "
+
+
+class Narrator:
+    """Output: steps, the commands to type with what they print, and checks.
+
+    Colours only on a terminal, and not with NO_COLOR; plain ASCII, so that any terminal and log can show it.
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(file=sys.stdout, highlight=False, emoji=False, markup=False)
+        if not self._console.is_terminal:
+            self._console.width = _WIDTH
+        self._begun_s = time.monotonic()
+        self._step = 0
+
+    @property
+    def width(self) -> int:
+        """Of what is printed inside a step."""
+        return min(self._console.width, _WIDTH) - len(_INDENT)
+
+    @property
+    def where(self) -> str:
+        return f"step {self._step}" if self._step else "the beginning"
+
+    def step(self, title: str) -> None:
+        self._step += 1
+        self.title(f"{self._step}. {title}")
+
+    def title(self, title: str) -> None:
+        """Print a title without a number."""
+        self._console.print()
+        line = Text(title, style="bold cyan")
+        line.append(f"  [{time.monotonic() - self._begun_s:.0f} s]", style="dim")
+        self._print(line)
+
+    def say(self, text: str) -> None:
+        self._prose(text, "")
+
+    def check(self, held: bool, text: str) -> None:
+        self._prose(f"[ok] {text}" if held else f"[FAILED] {text}", "green" if held else "bold red")
+
+    def command(self, text: str) -> None:
+        """Print a command as the user could type it."""
+        self._print(Text(f"{_INDENT}$ {text}", style="bold"))
+
+    def output(self, text: str) -> None:
+        """Print what a command printed."""
+        for line in text.rstrip().splitlines():
+            self._print(Text(f"{_INDENT}{line.rstrip()}", style="dim"))
+
+    def _prose(self, text: str, style: str) -> None:
+        for line in Text(text, style=style).wrap(self._console, self.width):
+            line.rstrip()
+            self._print(Text(_INDENT) + line)
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)
 
 
 @dataclass(slots=True)
-class Story(Chapters):
+class Story:
     """One run of the demo.
 
     Attributes:
-        used: Bundles that a step has already used.
+        checks: What was checked, in order: whether it held, and what it says.
+        opened: Closes what the story has opened.
     """
 
-    EXAMPLES: ClassVar[Sequence[str]] = (
-        "status",
-        "bundles",
-        "lookup {topic}",
-        "transfer {topic} --dest b2",
-        "why {topic}",
-        "decisions --since 15m",
-        "drain b2",
-        "uncordon b2",
-        "watch",
-        f"audit history {NAMESPACE}",
-    )
-
-    # One in each half of a bundle, so that the children of a split have topics, too.
-    topics: list[str] = field(default_factory=lambda: topic_names(NAMESPACE, 2 * BUNDLES))
-    used: set[str] = field(default_factory=set)
+    cluster: DemoCluster
+    narrator: Narrator
+    name: str = field(default_factory=command_name)
+    checks: list[tuple[bool, str]] = field(default_factory=list)
+    opened: ExitStack = field(default_factory=ExitStack)
+    _router: BlockingRouter = field(init=False)
 
     def run(self) -> None:
-        """Run the whole story, up to the audit; raises `DemoError` if it cannot continue."""
-        self.start_kafka()
+        """Run the whole story, up to the checks; raises `DemoError` if it cannot continue."""
+        self._start_kafka()
         self._start_brokers()
         self._create_namespace()
-        self._start_client()
         self._transfer()
         self._split()
         killed = self._kill()
@@ -58,106 +142,106 @@ class Story(Chapters):
         self._balance()
         self._audit()
 
-    # --- steps ------------------------------------------------------------------------------------------------------
+    def _start_kafka(self) -> None:
+        n = self.narrator
+        n.step("A real Kafka")
+        n.say(f"One Kafka broker on the loopback interface; all data is in {self.cluster.folder}.")
+        self._command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
+        n.say("Every later command finds it by this variable:")
+        n.command(f"export {ADDRESS_VARIABLE}={self.cluster.address}")
+        os.environ[ADDRESS_VARIABLE] = self.cluster.address
+        self._command("init")
 
     def _start_brokers(self) -> None:
         n = self.narrator
         n.step("Three brokers, each a separate process")
-        n.say("They store nothing; each has a port that accepts writes only for the bundles that it serves.")
-        self.start_brokers(BROKERS)
+        for broker in BROKERS:
+            self._start(broker)
+        self._router = self.opened.enter_context(BlockingRouter.open(join_timeout_s=READY_S))
+        self._until_heard()
         n.say("They balance load automatically; for now an override keeps the balancer from moving bundles:")
-        self.command("override", "shedding", "off", "--for", "1h", "--reason", "the steps before")
+        self._command("override", "shedding", "off", "--for", "1h", "--reason", "the steps before")
 
     def _create_namespace(self) -> None:
         n = self.narrator
         n.step(f"A namespace of {BUNDLES} bundles")
         n.say("One record creates it with all its bundles. Each is unassigned until its first lookup.")
-        self.command("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES))
-        n.good(f"{NAMESPACE} has {BUNDLES} bundles")
-
-    def _start_client(self) -> None:
-        n = self.narrator
-        n.step(f"A client writes to {len(self.topics)} topics, four times a second each")
-        n.say("It asks any broker for the owner of a topic, and writes there. The first lookup of a bundle assigns it.")
-        self.start_client()
-        self.show("brokers", "broker", "leader", "bundles", "URLs")
+        self._command("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES))
+        self._command("lookup", TOPIC)
+        n.say("A router (`statechannel.router`, as clients have) looks up all others, and follows them from now on.")
+        pool = ThreadPoolExecutor(BUNDLES)
+        try:
+            for bundle in self._router.bundles(NAMESPACE):
+                pool.submit(self._router.wait, bundle.bundle, SERVED_S, assign=True)
+            self._until_served()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._command("brokers")
 
     def _transfer(self) -> None:
         n = self.narrator
         n.step("A transfer")
-        topic, owner = self._topic_of_somebody()
+        owner = self._owner(TOPIC)
         to = next(broker for broker in BROKERS if broker != owner)
-        n.say(
-            f"{owner} serves the bundle of {topic}; it is moved to {to}. The destination is set before the source releases it."
-        )
-        self.command("transfer", topic, "--dest", to)
-        self.until_served()
-        location = self.command("lookup", topic)
-        self.promises.check(
-            location["broker"] == to,
-            f"{topic} is served by {location['broker']} at generation {location['generation']}",
-        )
+        n.say(f"{owner} serves the bundle of {TOPIC}. Its destination is set before the source releases it.")
+        self._command("transfer", TOPIC, "--dest", to)
+        self._until_served()
+        self._check(self._owner(TOPIC) == to, f"the transferred bundle is served by {to}")
 
     def _split(self) -> None:
         n = self.narrator
         n.step("A split")
-        topic, owner = self._topic_of_somebody()
+        owner = self._owner(SPLIT_TOPIC)
         n.say("One record replaces a bundle by its halves; the owner keeps serving, without a gap.")
-        noticed = len(self.writer.gaps())
-        self.command("split", topic)
-        self.until_served()
-        live = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
-        self.promises.check(len(live) == BUNDLES + 1, f"the namespace has {len(live)} bundles, still served by {owner}")
-        self.promises.check(len(self.writer.gaps()) == noticed, "the client noticed no gap")
+        self._command("split", SPLIT_TOPIC)
+        self._until_served()
+        count = len(self._router.bundles(NAMESPACE))
+        held = count == BUNDLES + 1 and self._owner(SPLIT_TOPIC) == owner
+        self._check(held, f"the namespace has {count} bundles after the split, still served by {owner}")
 
-    def _kill(self) -> DemoBroker:
+    def _kill(self) -> str:
         n = self.narrator
         n.step("kill -9 of one broker, the leader")
         leader = self.cluster.ask("brokers")["leader"]
-        killed = self.cluster.brokers.get(leader or "")
-        if killed is None:
+        if leader not in self.cluster.living():
             raise DemoError(f"no broker of the demo is leader (leader: {leader})")
-        orphans = sum(bundle["owner"] == killed.id for bundle in self.bundles())
-        n.command(f"kill -9 {killed.pid}")
-        self.cluster.kill_broker(killed)
+        orphans = len(self._router.owned_by(leader))
+        n.command(f"kill -9 {self.cluster.living()[leader]}")
+        self.cluster.stop_broker(leader, signal.SIGKILL)
         n.say(
-            f"{killed.id} is gone, and {orphans} bundles are unserved. The others detect the loss by its missing "
+            f"{leader} is gone, and {orphans} bundles are unserved. The others detect the loss by its missing "
             "heartbeats after 6 s, elect a leader, and the leader assigns the bundles to new owners."
         )
-        took_s = self.until_served(lost=killed.id)
-        n.good(f"every topic is served again {took_s:.1f} s after the kill")
-        self.show("brokers", "broker", "state", "leader", "bundles")
-        return killed
+        took_s = self._until_served()
+        self._command("brokers")
+        self._check(True, f"every bundle was served again {took_s:.1f} s after the kill")
+        return str(leader)
 
-    def _start_again(self, killed: DemoBroker) -> None:
+    def _start_again(self, killed: str) -> None:
         n = self.narrator
-        n.step(f"{killed.id} comes back")
+        n.step(f"{killed} comes back")
         n.say("A new process under the old id reads the log like any new broker; it owns nothing at first.")
-        n.command(f"{self.name} {' '.join(self.cluster.broker_command(killed.id))} &")
-        again = self.cluster.start_broker(killed.id)
-        self.cluster.wait_ready(again)
-        self.writer.add_broker(again.url)
-        n.good(f"{again.id} has caught up, pid {again.pid}")
+        self._start(killed)
+        self._until_heard()
 
-    def _drain(self, killed: DemoBroker) -> None:
+    def _drain(self, killed: str) -> None:
         n = self.narrator
-        leaving = next(broker for broker in self.cluster.living() if broker.id != killed.id)
-        n.step(f"{leaving.id} is restarted gracefully")
-        serving = sum(bundle["owner"] == leaving.id for bundle in self.bundles())
-        n.say(f"On SIGTERM it hands over its {serving} bundles, resigns, sends a goodbye and ends.")
-        n.command(f"kill {leaving.pid}")
+        leaving = next(broker for broker in self.cluster.living() if broker != killed)
+        n.step(f"{leaving} is restarted gracefully")
+        n.say(
+            f"On SIGTERM it hands over its {len(self._router.owned_by(leaving))} bundles, resigns, sends a goodbye and ends."
+        )
+        n.command(f"kill {self.cluster.living()[leaving]}")
         begun_s = time.monotonic()
-        code = self.cluster.drain_broker(leaving, SERVED_S)
+        code = self.cluster.stop_broker(leaving, signal.SIGTERM, SERVED_S)
         took_s = time.monotonic() - begun_s
-        self.promises.check(code == 0, f"{leaving.id} ended after {took_s:.1f} s with exit code {code}")
-        left = sum(bundle["owner"] == leaving.id for bundle in self.bundles())
-        self.promises.check(left == 0, f"it left {left} bundles behind")
-        again = self.cluster.start_broker(leaving.id)
-        self.cluster.wait_ready(again)
-        self.writer.add_broker(again.url)
-        self.until_served()
-        n.good(f"{again.id} is back, pid {again.pid}, and every topic is served")
-        self.show("brokers", "broker", "state", "leader", "bundles")
+        self._check(
+            code == 0, f"{leaving} handed over its bundles and ended, after {took_s:.1f} s with exit code {code}"
+        )
+        self._start(leaving)
+        self._until_heard()
+        self._until_served()
+        self._command("brokers")
 
     def _balance(self) -> None:
         n = self.narrator
@@ -167,75 +251,209 @@ class Story(Chapters):
             "few topics are heavy, and nothing has been balanced since the restarts."
         )
         begun_ms = now_ms()
-        self.command("override", "end", "shedding")
-        balanced = until_settled(self.cluster, begun_ms, len(BROKERS))
-        n.command(f"{self.name} decisions --moves-only")
-        n.say("prints, in short:")
-        moves = list(balanced.moves)
-        self.show_moves([move for _, move in moves], _short)
-        did = f"{_count(len(moves), 'move')} in {_count(len(balanced.decisions), 'decision')}"
-        self.promises.all(balanced.unsettled, f"{did}, all done")
-        n.table(
-            ("load of", *sorted(balanced.before), "apart"),
-            [
-                (name, *(f"{scores[broker]:.2f}" for broker in sorted(balanced.before)), f"{spread(scores):.2f}")
-                for name, scores in (("before", balanced.before), ("after", balanced.after))
-            ],
+        self._command("override", "end", "shedding")
+        decisions = self._until_balanced(begun_ms)
+        self._command("decisions", "--since", "15m", "--moves-only")
+        moves = list(_begun(decisions))
+        before, after = (_spread(decision["scores"]) for decision in (decisions[0], decisions[-1]))
+        self._check(
+            after < before and all(self._arrived(move) for move in moves),
+            f"{len(moves)} moves brought the brokers from {before:.2f} to {after:.2f} apart",
         )
-        self.promises.check(
-            spread(balanced.after) < spread(balanced.before),
-            "the brokers are closer together, and nothing moves any more",
-        )
-        self.until_served()
         n.say("Why is that bundle there? The log and the decisions know:")
-        self.print("why", moves[-1][1]["bundle"])
+        self._command("why", moves[-1]["bundle"])
 
     def _audit(self) -> None:
         n = self.narrator
         n.step("The audit: what happened, by the log?")
-        n.say("It reads the same topic as the brokers, with the same rules, and lists every gap with its cause.")
-        until_ms = now_ms()
-        self.writer.stop()
-        answer = self.command("audit", "gaps")
-        compared = self.promises.gaps(
-            answer, self.writer, topics=self.topics, since_ms=self.all_written_ms, until_ms=until_ms
-        )
-        n.table(
-            ("bundle", "cause", "from", "to", "by the log", "noticed", "why"),
-            [
-                (
-                    _short(pair.audited.bundle),
-                    pair.audited.cause,
-                    pair.audited.before or "-",
-                    pair.audited.after or "-",
-                    milliseconds(None if pair.audited.end_ms is None else pair.audited.end_ms - pair.audited.start_ms),
-                    milliseconds(None if pair.noticed is None else pair.noticed.length_ms),
-                    pair.audited.why,
+        n.say("It reads the same topic as the brokers, with the same rules.")
+        self._until_served()
+        self._check(True, f"each of {len(self._router.bundles(NAMESPACE))} bundles is served by a broker that runs")
+        n.say("Every interval in which no broker served a bundle, with its cause:")
+        self._command("audit", "gaps")
+        gaps = self.cluster.ask("audit", "gaps")["gaps"]
+        unexplained = [gap["bundle"] for gap in gaps if gap["cause"] not in CAUSES]
+        self._check(not unexplained, f"the log shows the cause of each of {len(gaps)} gaps" + _except(unexplained))
+        overlaps = [row["bundle"] for row in self.cluster.ask("audit", "overlaps")["overlaps"]]
+        self._check(not overlaps, "at no time two brokers may have served one bundle" + _except(overlaps))
+        n.say("Do the brokers have the states that the log gives?")
+        equal = self._turns_out_well("audit", "verify", bad=(ExitCode.FAILED, ExitCode.UNDETERMINED))
+        self._check(equal, f"the states of {', '.join(self.cluster.living())} are those of the log")
+        n.say("Is all well now?")
+        bad = (ExitCode.DOCTOR_WARNING, ExitCode.DOCTOR_CRITICAL, ExitCode.UNDETERMINED)
+        self._check(self._turns_out_well("status", "--exit-code", bad=bad), "the status of the channel is healthy")
+
+    def _check(self, held: bool, text: str) -> None:
+        self.checks.append((held, text))
+        if not held:
+            self.narrator.check(held, text)
+
+    def _command(self, *args: str, timeout_s: float = COMMAND_S, codes: Collection[int] = (0,)) -> int:
+        """Run a command, and print it with what it prints; returns its exit code.
+
+        Raises:
+            DemoError: It takes too long, or has another exit code than these.
+        """
+        self.narrator.command(f"{self.name} {shlex.join(args)}")
+        code, printed = self.cluster.run(*args, timeout_s=timeout_s, codes=codes)
+        self.narrator.output(printed)
+        return code
+
+    def _turns_out_well(self, *args: str, bad: Collection[int]) -> bool:
+        """Whether a command ends well at least once: a busy machine may make brokers late."""
+        return any(self._command(*args, codes=(0, *bad)) == 0 for _ in range(3))
+
+    def _start(self, broker: str) -> None:
+        self.narrator.command(f"{self.name} {shlex.join(self.cluster.broker_command(broker))} &")
+        self.cluster.start_broker(broker)
+
+    def _owner(self, name: str) -> str | None:
+        return getattr(self._router.lookup(name), "broker", None)
+
+    def _until(self, held: Callable[[], bool], timeout_s: float, what: str) -> float:
+        """Wait; returns the seconds."""
+        begun_s = time.monotonic()
+        while not held():
+            if time.monotonic() - begun_s > timeout_s:
+                raise DemoError(f"{what} within {timeout_s:.0f} s")
+            time.sleep(_POLL_S)
+        return time.monotonic() - begun_s
+
+    def _until_heard(self) -> None:
+        """Wait until the started brokers have caught up and accept bundles."""
+
+        def heard() -> bool:
+            for broker, process in self.cluster.brokers.items():
+                if process.poll() is not None:
+                    raise DemoError(f"broker {broker} ended while starting (exit code {process.returncode})")
+            return {seen.broker for seen in self._router.brokers() if seen.accepting} == set(BROKERS)
+
+        took_s = self._until(heard, READY_S, f"{', '.join(BROKERS)} were not ready")
+        self.narrator.say(f"All have caught up with the channel after {took_s:.1f} s.")
+
+    def _until_served(self) -> float:
+        """Wait until every bundle is served by a broker that runs; returns the seconds."""
+
+        def served() -> bool:
+            living, bundles = self.cluster.living(), self._router.bundles(NAMESPACE)
+            return bool(bundles) and all(seen.state == "Assigned" and seen.owner in living for seen in bundles)
+
+        return self._until(served, SERVED_S, "the bundles were not all served")
+
+    def _until_balanced(self, since_ms: int) -> Sequence[dict[str, Any]]:
+        """Wait until the balancer has moved bundles and then made no more moves.
+
+        Returns:
+            Its decisions from the first with moves to the newest.
+
+        Raises:
+            DemoError: It takes too long.
+        """
+        until_s = time.monotonic() + SETTLED_S
+        while True:
+            listed = self.cluster.ask("decisions", "--since", "15m")["decisions"]
+            sheds = [
+                decision
+                for decision in listed
+                if decision["subject"] == "shed" and decision["skipped"] is None and decision["at_ms"] >= since_ms
+            ]
+            sheds = list(itertools.dropwhile(lambda decision: not any(_begun([decision])), sheds))
+            newest = sheds[-CALM:]
+            calm = not any(_begun(newest)) and not any(decision["reason"] == COOLING for decision in newest)
+            ended = all(move["result"] != "started" or self._arrived(move) for move in _begun(sheds))
+            if sheds and calm and ended and len(sheds[-1]["scores"]) == len(BROKERS):
+                return sheds
+            if time.monotonic() > until_s:
+                why = listed[-1]["why"] if listed else "nothing"
+                raise DemoError(
+                    f"the cluster was not balanced within {SETTLED_S:.0f} s; the newest decision says: {why}"
                 )
-                for pair in compared.pairs
-            ],
-        )
-        n.say("(`by the log`: a lost owner's gap begins when it was last heard, up to a second before it was killed.)")
-        self.check_owners()
-        self.check_digests()
+            time.sleep(_COMMAND_POLL_S)
 
-    # --- parts of steps ---------------------------------------------------------------------------------------------
-
-    def _topic_of_somebody(self) -> tuple[str, str]:
-        """A topic and its owner, of the unused bundle with the highest range, so that each step has another."""
-        for bundle in self.bundles():
-            place = place_of_bundle(bundle["bundle"])
-            topic = next((name for name in self.topics if place.holds(*place_of_topic(name))), None)
-            if topic is not None and bundle["owner"] is not None and bundle["bundle"] not in self.used:
-                self.used.add(bundle["bundle"])
-                return topic, bundle["owner"]
-        raise DemoError("no bundle has an owner")
+    def _arrived(self, move: dict[str, Any]) -> bool:
+        """Whether a move was done: a leader that is replaced records no end of its moves."""
+        return bool(move["result"] == "done" or self._owner(move["bundle"]) == move["destination"])
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _begun(decisions: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for decision in decisions:
+        for move in decision["moves"]:
+            if move["operation"] is not None and move["result"] != "abandoned":
+                yield move
 
 
-def _short(bundle: str) -> str:
-    place = place_of_bundle(bundle)
-    return range_name(place.lower, place.upper)
+def _spread(scores: dict[str, float]) -> float:
+    return max(scores.values()) - min(scores.values())
+
+
+def _except(bundles: Sequence[str]) -> str:
+    return f", except {', '.join(bundles)}" if bundles else ""
+
+
+def run_demo(*, keep: bool = False) -> list[str]:
+    """Run the story, print the checks and clean up.
+
+    Args:
+        keep: Leave the cluster running on success.
+
+    Returns:
+        What failed.
+    """
+    narrator, cluster = Narrator(), DemoCluster.make()
+    story = Story(cluster, narrator)
+    keep_files, keep_running = True, False
+    with cluster.environment(narrator.width):
+        try:
+            try:
+                story.run()
+            except StateChannelError as error:
+                story.checks.append((False, f"{narrator.where}: {error}"))
+            narrator.title("Checks")
+            for held, text in story.checks:
+                narrator.check(held, text)
+            failed = [text for held, text in story.checks if not held]
+            keep_files, keep_running = bool(failed), keep and not failed
+            if keep_running:
+                _show_use(story)
+        except KeyboardInterrupt:
+            keep_files = False
+            raise
+        else:
+            return failed
+        finally:
+            with _ignore_interrupts():
+                story.opened.close()
+                if not keep_running:
+                    _end(cluster, narrator, keep_files=keep_files)
+
+
+def _show_use(story: Story) -> None:
+    cluster, narrator = story.cluster, story.narrator
+    narrator.title("The cluster keeps running")
+    narrator.command(f"export {ADDRESS_VARIABLE}={cluster.address}")
+    for example in EXAMPLES:
+        narrator.command(f"{story.name} {example}")
+    narrator.say("To end it:")
+    narrator.command(f"kill {' '.join(map(str, cluster.living().values()))}")
+    narrator.command(f"{story.name} kafka down --folder {cluster.kafka_folder}")
+    narrator.command(f"rm -r {cluster.folder}")
+
+
+def _end(cluster: DemoCluster, narrator: Narrator, *, keep_files: bool) -> None:
+    narrator.title("Clean-up")
+    brokers = len(cluster.living())
+    cluster.end(keep_files=keep_files)
+    narrator.say(f"{brokers} brokers and Kafka were ended.")
+    if keep_files:
+        narrator.say(f"Logs and data are still in {cluster.folder}: {cluster.logs()}")
+
+
+@contextmanager
+def _ignore_interrupts() -> Iterator[None]:
+    """Ignore a second Ctrl-C, which would leave processes behind; the clean-up has its own time limits."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -17,10 +17,10 @@ from itertools import count, repeat
 from typing import Any
 
 from statechannel.api import BrokerHooks, Done, Owned, StateChannel
-from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.settings import load
 from tests.bench.lookup_watch import LookupWatch
 from tests.bench.measure import percentile, resident_bytes
+from tests.support.data_plane import PROTOCOL, DataPlane
 
 LOOK_S = 0.02
 LOOKUP_S = 300.0

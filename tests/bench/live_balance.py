@@ -1,9 +1,9 @@
 """Real broker processes with generated load and a hot spot, held against what the simulator foretells for the same trace.
 
-Four brokers of `statechannel broker run` on an embedded Kafka balance a namespace that becomes three times as busy at once,
-with `weighted-move`, and intervals a tenth as long as usual. Loads are read from the brokers once a second. Then the simulator
-is given the same load (`tests.support.predictions`), the same owners at the start and the same settings; both are
-compared.
+Four brokers of `statechannel broker run`, with a data plane, on an embedded Kafka balance a namespace that becomes three times
+as busy at once, with `weighted-move`, and intervals a tenth as long as usual. Loads are read from the brokers once a second.
+Then the simulator is given the same load (`tests.support.predictions`), the same owners at the start and the same settings;
+both are compared.
 
 What was seen lies beside the plot as JSON; `python -m tests.bench.live_balance FILE.json` compares it anew.
 """
@@ -11,7 +11,10 @@ What was seen lies beside the plot as JSON; `python -m tests.bench.live_balance 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,11 +27,12 @@ from shedders.balancer.settings import BalancerSettings
 from shedders.contest.contenders import contender
 from shedders.contest.trace import Namespace
 from shedders.contest.world import simulate
-from statechannel.demo.chapters import topic_names
-from statechannel.demo.client import Client
-from statechannel.demo.cluster import DemoCluster
-from statechannel.demo.series import LoadSeries, Sampler
+from statechannel.demo.cluster import command_path
+from statechannel.router import BlockingRouter, Route
+from tests.bench.lane import kafka
+from tests.bench.load_series import LoadSeries, Sampler
 from tests.bench.measure import ROOT, Figure, Load
+from tests.support.data_plane import PROTOCOL
 from tests.support.predictions import LoadDifferences, LoadRun, differences, prediction_plot, synthetic_trace
 
 PLOT = ROOT / "design" / "contest" / "live.svg"
@@ -156,7 +160,8 @@ def _figures(compared: LoadDifferences, load: str, live: Live) -> Iterator[Figur
 
 
 def _live(hot_at_s: float) -> Live:
-    with _cluster(hot_at_s) as cluster, _served(cluster):
+    with _cluster(hot_at_s) as cluster:
+        _serve(cluster)
         sampler = _begin(cluster, hot_at_s - QUIET_S)
         try:
             begin_s = sampler.series.begun_ms / 1_000
@@ -171,53 +176,85 @@ def _live(hot_at_s: float) -> Live:
         return Live(sampler.series, begin_s, hot_at_s - begin_s, decided_s, owners)
 
 
-@contextmanager
-def _cluster(hot_at_s: float) -> Iterator[DemoCluster]:
-    cluster = DemoCluster.make(own_ms=0, release_ms=0)
-    try:
-        cluster.settings.write_text(_settings(hot_at_s))
-        answer = cluster.ask("kafka", "up", "--folder", str(cluster.kafka_folder), timeout_s=600)
-        cluster.address = answer["bootstrap_servers"]
-        cluster.ask("init")
-        for broker in [cluster.start_broker(name) for name in BROKERS]:
-            cluster.wait_ready(broker)
-        yield cluster
-    finally:
-        cluster.end(keep_files=False)
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Broker processes on an embedded Kafka.
+
+    Attributes:
+        urls: Of their data planes, by broker.
+    """
+
+    bootstrap: str
+    urls: Mapping[str, str]
+
+    def ask(self, *args: str) -> Any:
+        """The JSON answer of a command."""
+        command = [str(command_path()), *args, "-b", self.bootstrap, "--output", "json"]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=SERVED_S).stdout)
 
 
 @contextmanager
-def _served(cluster: DemoCluster) -> Iterator[None]:
-    """Everything is served, the namespace that heats up by one broker; nothing moves yet."""
+def _cluster(hot_at_s: float) -> Iterator[_Cluster]:
+    running: list[subprocess.Popen[str]] = []
+    with kafka() as bootstrap, tempfile.TemporaryDirectory(prefix="statechannel-bench-") as folder:
+        settings = Path(folder) / "brokers.toml"
+        settings.write_text(_settings(hot_at_s))
+        _Cluster(bootstrap, {}).ask("init")
+        try:
+            for broker in BROKERS:
+                command = [
+                    sys.executable,
+                    "-m",
+                    "tests.support.plane_broker",
+                    "broker",
+                    "run",
+                    "--id",
+                    broker,
+                    "--events",
+                ]
+                command += ["-b", bootstrap, "--config", str(settings)]
+                with (Path(folder) / f"{broker}.log").open("wb") as log:
+                    running.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True))
+            yield _Cluster(bootstrap, dict(zip(BROKERS, map(_ready, running), strict=True)))
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+
+
+def _ready(process: subprocess.Popen[str]) -> str:
+    """The URL of a broker's data plane, once it has caught up; what it prints later is read and dropped."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["event"] == "ready":
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return str(event["urls"][PROTOCOL])
+    raise RuntimeError("a broker ended while starting")
+
+
+def _serve(cluster: _Cluster) -> None:
+    """Have everything served, the namespace that heats up by one broker; nothing moves yet."""
     cluster.ask("override", "shedding", "off", "--for", "1h", "--reason", "until the run begins")
     cluster.ask("policy", "set", "pin", HOT, BROKERS[0])
-    for namespace in NAMESPACES:
-        cluster.ask("namespace", "create", namespace, "--bundles", str(BUNDLES))
-    topics = [topic for namespace in NAMESPACES for topic in topic_names(namespace, BUNDLES)]
-    client = Client(topics, [process.url for process in cluster.living()])
-    client.start()
-    try:
-        until_s = time.monotonic() + SERVED_S
-        while client.unserved():
-            if time.monotonic() > until_s:
-                raise RuntimeError(f"nobody serves {client.unserved()}")
-            time.sleep(0.1)
-        cluster.ask("policy", "delete", "pin", HOT)
-        yield
-    finally:
-        client.stop()
+    with BlockingRouter.open(kafka={"bootstrap_servers": cluster.bootstrap}) as router:
+        for namespace in NAMESPACES:
+            cluster.ask("namespace", "create", namespace, "--bundles", str(BUNDLES))
+            for bundle in cluster.ask("bundles", "--namespace", namespace)["bundles"]:
+                assert isinstance(router.wait(bundle["bundle"], SERVED_S, assign=True), Route), bundle
+    cluster.ask("policy", "delete", "pin", HOT)
 
 
-def _begin(cluster: DemoCluster, at_s: float) -> Sampler:
+def _begin(cluster: _Cluster, at_s: float) -> Sampler:
     """Let the balancer go about its work, and begin to read the loads."""
     time.sleep(max(0.0, at_s - time.time()))
-    sampler = Sampler(cluster.living)
+    sampler = Sampler(cluster.urls)
     sampler.start()
     cluster.ask("override", "end", "shedding")
     return sampler
 
 
-def _owners(cluster: DemoCluster, namespace: str) -> list[str]:
+def _owners(cluster: _Cluster, namespace: str) -> list[str]:
     bundles = cluster.ask("bundles", "--namespace", namespace)["bundles"]
     return [bundle["owner"] for bundle in sorted(bundles, key=lambda bundle: bundle["bundle"])]
 

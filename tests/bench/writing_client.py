@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from statechannel.demo.client import DemoLink, LinkDownError
+from tests.support.plane_client import LinkDownError, PlaneLink
 
 PAUSE_S = 0.0005
 ANSWER_S = 5.0
@@ -46,7 +46,7 @@ class WritingClient:
         return longest_ns / 1e6
 
     async def _run(self) -> None:
-        links = {url: DemoLink(url) for url in self._urls}
+        links = {url: PlaneLink(url) for url in self._urls}
         turn = itertools.cycle(self._urls)
         at, last_ns = next(turn), time.monotonic_ns()
         while not self._stopping:
@@ -65,8 +65,8 @@ class WritingClient:
         for link in links.values():
             await link.close()
 
-    async def _ask(self, links: dict[str, DemoLink], url: str, do: str, **args: float) -> dict[str, object]:
-        link = links.setdefault(url, DemoLink(url))
+    async def _ask(self, links: dict[str, PlaneLink], url: str, do: str, **args: float) -> dict[str, object]:
+        link = links.setdefault(url, PlaneLink(url))
         try:
             return await link.ask(do, ANSWER_S, topic=self._topic, **args)
         except LinkDownError:

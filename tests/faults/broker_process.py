@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import time
 from pathlib import Path
 
@@ -39,13 +40,11 @@ def main() -> None:
     """Run the command, changed as the environment says."""
     follow_clock(Path(os.environ[CLOCK]))
     # Imported only now: a module may take the clock along as it is imported.
-    from statechannel.cli import broker as command  # noqa: PLC0415
-    from statechannel.cli.main import main as run  # noqa: PLC0415
     from tests.faults.fenced_plane import FencedPlane  # noqa: PLC0415
+    from tests.support.plane_broker import run_with  # noqa: PLC0415
 
-    storage, record = os.environ[STORAGE], Path(os.environ[RECORD])
-    vars(command)["DataPlane"] = lambda broker: FencedPlane(broker, storage, record)
-    run()
+    broker, storage, record = sys.argv[sys.argv.index("--id") + 1], os.environ[STORAGE], Path(os.environ[RECORD])
+    run_with(FencedPlane(broker, storage, record))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from statechannel.demo.plane import PROTOCOL
 from tests.faults.broker_process import CLOCK, RECORD, STORAGE, set_offset
+from tests.support.data_plane import PROTOCOL
 
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +160,7 @@ class Brokers:
         place = ["--bootstrap-servers", self._address_for(broker), "--channel", self._channel]
         if broker in self._racks:
             place += ["-X", f"client.rack={self._racks[broker]}"]
-        simulated = ["--data-port", "0", "--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
+        simulated = ["--own-ms", OWN_MS, "--release-ms", RELEASE_MS, "--events"]
         offset_s = self.wall_offset_s.get(broker, 0.0)
         clock = self.clock_of(broker)
         set_offset(clock, offset_s)

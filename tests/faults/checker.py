@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.gaps import GapCause, GapEnd
-from statechannel.demo.plane import place_of_bundle, place_of_topic
 from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead
@@ -21,6 +20,7 @@ from tests.faults.history import Asked, FaultSpan, History
 from tests.faults.judged import Grant, Judged
 from tests.faults.registers import Call, CallKind, Misplaced, Noted, misplaced, not_kept, wrongly_fenced
 from tests.faults.service import overlaps
+from tests.support.data_plane import place_of_bundle, place_of_topic
 from tests.unit.core.against_twin import difference
 
 SECOND_NS = 1_000_000_000

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from statechannel.demo.client import DemoLink, LinkDownError
 from tests.faults.brokers import Incarnation
 from tests.faults.history import History, Lookup, Outage, Write
 from tests.faults.registers import Call, CallKind, Outcome
+from tests.support.plane_client import LinkDownError, PlaneLink
 
 WRITE_INTERVAL_S = 0.2
 RETRY_S = 0.1
@@ -43,7 +43,7 @@ class Clients:
     ) -> None:
         self.topics = list(topics)
         self._brokers, self._history, self._rng = brokers, history, rng
-        self._links: dict[str, DemoLink] = {}
+        self._links: dict[str, PlaneLink] = {}
         self._owner: dict[str, str] = {}
         self._outages: dict[str, Outage] = {}
         self._values = itertools.count(1)
@@ -61,7 +61,7 @@ class Clients:
 
     async def ask(self, url: str, do: str, timeout_s: float = ANSWER_S, **args: Any) -> dict[str, Any]:
         """One question to one broker; an answer of its own where there is none."""
-        link = self._links.setdefault(url, DemoLink(url))
+        link = self._links.setdefault(url, PlaneLink(url))
         try:
             return await link.ask(do, timeout_s, **args)
         except LinkDownError as error:

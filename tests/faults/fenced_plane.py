@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from typing import Any
 import orjson
 
 from statechannel.broker.exits import ChannelStoppedError
-from statechannel.demo.client import DemoLink, LinkDownError
-from statechannel.demo.plane import DataPlane, Serving
+from tests.support.data_plane import DataPlane, Serving
+from tests.support.plane_client import LinkDownError, PlaneLink
 
 STORAGE_S = 10.0
 RECORD_INTERVAL_S = 0.05
@@ -27,7 +28,7 @@ RECORD_INTERVAL_S = 0.05
 class OpenBundle:
     """A bundle at one generation, with the values of its topics as this process knows them."""
 
-    def __init__(self, serving: Serving, values: dict[str, int], storage: DemoLink, who: dict[str, Any]) -> None:
+    def __init__(self, serving: Serving, values: dict[str, int], storage: PlaneLink, who: dict[str, Any]) -> None:
         self.serving, self.values = serving, values
         self._storage = storage
         self._about = {**who, "bundle": serving.bundle, "generation": serving.generation}
@@ -63,15 +64,15 @@ class FencedPlane(DataPlane):
 
     def __init__(self, broker: str, storage: str, record: Path) -> None:
         super().__init__(broker)
-        self._storage = DemoLink(storage)
+        self._storage = PlaneLink(storage)
         self._who = {"broker": broker, "pid": os.getpid()}
         self._opened: dict[Serving, asyncio.Task[OpenBundle | None]] = {}
         self._record = record
         self._recording: asyncio.Task[None] | None = None
 
-    async def start(self, port: int = 0) -> str:
+    async def start(self, listening: socket.socket | None = None) -> str:
         self._recording = asyncio.create_task(self._keep_record())
-        return await super().start(port)
+        return await super().start(listening)
 
     async def close(self) -> None:
         if self._recording is not None:

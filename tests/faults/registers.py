@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import orjson
 
-from statechannel.demo.plane import place_of_bundle, place_of_topic
 from tests.faults.storage import Fences
+from tests.support.data_plane import place_of_bundle, place_of_topic
 
 NEVER_NS = 2**62
 

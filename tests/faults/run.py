@@ -17,7 +17,6 @@ from typing import Any
 
 from statechannel.audit.gaps import GapEnd
 from statechannel.audit.transfer.export_file import read_export
-from statechannel.demo.plane import place_of_topic
 from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import ReaderTuning
 from statechannel.protocol.codec import COLD_START_KEY
@@ -39,6 +38,7 @@ from tests.faults.plan import Plan, Step
 from tests.faults.service import Check, Service, overlaps, read_record, widen
 from tests.faults.storage_process import StorageProcess
 from tests.faults.world import World
+from tests.support.data_plane import place_of_topic
 
 CHANNEL = "faults"
 READY_S = 90.0

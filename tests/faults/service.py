@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import orjson
 
-from statechannel.demo.plane import RingRange, place_of_bundle
+from tests.support.data_plane import RingRange, place_of_bundle
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from statechannel.demo.plane import LINE_BYTES_MAX, LOOPBACK, place_of_bundle, place_of_topic
 from statechannel.sim.truth import RingLevels
+from tests.support.data_plane import LINE_BYTES_MAX, LOOPBACK, place_of_bundle, place_of_topic
 
 
 class Fences(RingLevels):

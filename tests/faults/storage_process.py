@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from statechannel.demo.client import DemoLink
-from statechannel.demo.plane import LOOPBACK, PROTOCOL
 from tests.faults.brokers import ROOT
 from tests.faults.registers import Noted, read_journal
+from tests.support.data_plane import LOOPBACK, PROTOCOL
+from tests.support.plane_client import PlaneLink
 
 ANSWER_S = 20.0
 
@@ -42,7 +42,7 @@ class StorageProcess:
 
     async def journal(self) -> list[Noted]:
         """Everything that arrived so far; for when nobody writes any more."""
-        link = DemoLink(self.url)
+        link = PlaneLink(self.url)
         await link.ask("flush", ANSWER_S)
         await link.close()
         return read_journal(self._journal)

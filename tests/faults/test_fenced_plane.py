@@ -9,11 +9,11 @@ from typing import Any
 
 import orjson
 
-from statechannel.demo.client import DemoLink
-from statechannel.demo.plane import LOOPBACK, PROTOCOL
 from tests.faults.fenced_plane import FencedPlane
 from tests.faults.service import read_record
 from tests.faults.storage import Storage, listen
+from tests.support.data_plane import LOOPBACK, PROTOCOL
+from tests.support.plane_client import PlaneLink
 
 BUNDLE, TOPIC = "t/n/0x00000000_0xffffffff", "t/n/x"
 
@@ -21,7 +21,7 @@ BUNDLE, TOPIC = "t/n/0x00000000_0xffffffff", "t/n/x"
 class Pair:
     """Two brokers before one storage. What they serve is what the test tells them: no channel, no lease."""
 
-    def __init__(self, planes: dict[str, FencedPlane], links: dict[str, DemoLink]) -> None:
+    def __init__(self, planes: dict[str, FencedPlane], links: dict[str, PlaneLink]) -> None:
         self.planes, self.links = planes, links
 
     async def ask(self, broker: str, do: str, **more: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ async def two_brokers(folder: Path) -> AsyncIterator[Pair]:
     server = await listen(Storage(io.BytesIO()))
     url = f"{PROTOCOL}://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
     planes = {name: FencedPlane(name, url, folder / f"{name}.served") for name in "ab"}
-    links = {name: DemoLink(await plane.start()) for name, plane in planes.items()}
+    links = {name: PlaneLink(await plane.start()) for name, plane in planes.items()}
     try:
         yield Pair(planes, links)
     finally:

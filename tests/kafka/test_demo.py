@@ -1,6 +1,5 @@
 """`statechannel demo` from outside: what it says, how it ends, what it leaves behind."""
 
-import json
 import os
 import re
 import signal
@@ -86,47 +85,20 @@ def test_demo_runs_through_and_what_it_keeps_can_be_used_and_ended(tmp_path: Pat
     assert text.isascii()
     assert "FAILED" not in text
     for words in (
-        "the namespace has 17 bundles",
-        "the client noticed no gap",
-        r"every topic is served again [\d.]+ s after the kill",
-        "with exit code 0",
-        r"\d+ moves? in \d+ decisions?, all done",
-        "the brokers are closer together, and nothing moves any more",
-        r"the audit has \d+ gaps, each with its cause",
-        "no write was accepted by two owners",
-        "each of the 17 bundles is served by exactly one broker",
-        r"digest \w+\.\.\. of the audit is also that of b\d, b\d, b\d",
+        "the transferred bundle is served by b[123]",
+        "the namespace has 17 bundles after the split",
+        r"every bundle was served again [\d.]+ s after the kill",
+        r"handed over its bundles and ended, after [\d.]+ s with exit code 0",
+        r"\d+ moves brought the brokers from [\d.]+ to [\d.]+ apart",
+        "each of 17 bundles is served by a broker that runs",
+        r"the log shows the cause of each of \d+ gaps",
+        "at no time two brokers may have served one bundle",
+        "the states of b1, b2, b3 are those of the log",
+        "the status of the channel is healthy",
     ):
-        assert re.search(words.replace(" ", r"\s+"), text), (words, text)
-    assert re.search(r"owner-lost .* was gone, repaired by b\d", text)
-    assert re.search(r"transfer +b\d +b\d .*\(shutdown\)", text)
-
-
-def test_a_hot_spot_is_balanced_and_plotted(tmp_path: Path) -> None:
-    plots = tmp_path / "plots"
-    with demo(tmp_path, "--balance", "--quiet-seconds", "20", "--plots", str(plots)) as process:
-        text, _ = process.communicate(timeout=LONGEST_S)
-    assert process.returncode == 0, text[-3_000:]
-    assert processes_in(tmp_path) == []
-    assert "FAILED" not in text
-    for words in (
-        "7. The result",
-        r"\d+ moves in \d+ decisions, all done",
-        r"are \d+ % of a machine apart",
-        r"none of \d+ moves brought a bundle back",
-        "none accepted by two owners",
-        "each of the 48 bundles is served by exactly one broker",
-        r"digest \w+\.\.\. of the audit is also that of b\d, b\d, b\d, b\d",
-    ):
-        assert re.search(words.replace(" ", r"\s+"), text), (words, text)
-    assert sorted(path.name for path in plots.iterdir()) == ["balance.json", "balance.png", "balance.svg"]
-    series = json.loads((plots / "balance.json").read_text())
-    assert sorted(series["loads"]) == ["b1", "b2", "b3", "b4"]
-    (launch,) = series["marks"]
-    # Loads are looked at once a second, and b1 may be relieved before the next look: what came is seen in the sum.
-    before = max(number for number, at_s in enumerate(series["at_s"]) if at_s < launch["at_s"])
-    assert sum(one[-1] for one in series["loads"].values()) > sum(one[before] for one in series["loads"].values()) + 0.2
-    assert any(move["source"] == "b1" and move["at_s"] > launch["at_s"] - 1 for move in series["moves"])
+        assert re.search(r"\[ok\][^\[]*" + words.replace(" ", r"\s+"), text), (words, text)
+    assert re.search(r"owner-lost .*\n.*b\d was gone, repaired by b\d", text)
+    assert re.search(r"transfer from b\d to b\d \(shutdown\)", text)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -135,12 +107,13 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.S
         assert process.stdout is not None
         seen = ""
         until_s = time.monotonic() + WAIT_S
-        while "b1 has caught up" not in seen and time.monotonic() < until_s:
+        while "All have caught up" not in seen and time.monotonic() < until_s:
             seen += process.stdout.readline()
-        assert len(processes_in(tmp_path)) >= 2, seen
+        assert len(processes_in(tmp_path)) >= 4, seen
         process.send_signal(number)
         rest, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130, seen + rest
-    assert "interrupted" in rest
+    assert "3 brokers and Kafka were ended" in rest
     assert "Traceback" not in rest
     assert processes_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []

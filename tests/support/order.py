@@ -25,7 +25,7 @@ FILES_S: dict[str, float] = {
     "tests/faults/test_campaign.py": 45,
     "tests/kafka/test_adapter_election.py": 60,
     "tests/kafka/test_balancer.py": 170,
-    "tests/kafka/test_demo.py": 150,
+    "tests/kafka/test_demo.py": 75,
     "tests/kafka/test_drain.py": 115,
     "tests/kafka/test_killed_in_debt.py": 40,
     "tests/kafka/test_partitions_execution.py": 98,

@@ -16,9 +16,9 @@ import numpy as np
 from loaddata.measure.synthetic import SimulatedHost, SimulatedSettings
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.plots import Plot
-from shedders.contest.plots_live import LoadLines, MoveTicks, live_plot
 from shedders.contest.trace import CORE, Costs, Namespace, Trace, TraceMachine, Units
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key, topic_hash
+from tests.support.live_plot import LoadLines, MoveTicks, live_plot
 
 if TYPE_CHECKING:
     from shedders.contest.trace import Floats

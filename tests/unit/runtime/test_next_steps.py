@@ -40,7 +40,7 @@ EXPRESSIONS = {
 
 def _calls(name: str) -> Iterator[ast.Call]:
     for file in sorted(file for package in PACKAGES for file in package.rglob("*.py")):
-        if file.is_relative_to(PACKAGE / "sim") or file.is_relative_to(PACKAGE / "demo"):
+        if file.is_relative_to(PACKAGE / "sim"):
             continue
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name and node.args:

@@ -1,4 +1,4 @@
-"""Broker side of the toy data plane: a loopback port that accepts writes only for bundles that are served here.
+"""A toy data plane of brokers in tests: a loopback port that accepts writes only for bundles that are served here.
 
 One line of JSON in, one line out, matched by `id`; several requests of a connection may be open at once. Try it:
 `echo '{"id": 1, "do": "write", "topic": "public/default/orders"}' | nc 127.0.0.1 PORT`
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
+import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,8 +72,19 @@ def place_of_bundle(bundle: str) -> RingRange:
     return RingRange(key.namespace, key.lower, key.upper)
 
 
+def topic_names(namespace: str, parts: int) -> list[str]:
+    """One topic in each of a number of equal parts of the ring."""
+    names: dict[int, str] = {}
+    for number in itertools.count(1):
+        topic = f"{namespace}/orders-{number}"
+        names.setdefault(place_of_topic(topic)[1] * parts >> 32, topic)
+        if len(names) == parts:
+            return [names[part] for part in range(parts)]
+    raise AssertionError  # count() has no end
+
+
 class ServedBundles:
-    """Updated by the hooks of one broker. Every lookup scans all bundles: for a demo's dozens."""
+    """Updated by the hooks of one broker. Every lookup scans all bundles: for a test's dozens."""
 
     def __init__(self) -> None:
         self._served: dict[RingRange, Serving] = {}
@@ -111,12 +124,21 @@ class ServedBundles:
         return {serving.bundle: serving.generation for serving in self._served.values()}
 
 
-PROTOCOL = "demo"
+PROTOCOL = "toy"
 LOOPBACK = "127.0.0.1"
 LINE_BYTES_MAX = 1 << 20
 OPEN_REQUESTS_MAX = 1_000
 """Requests of one connection that may be open at once; more wait in the socket."""
 LOOKUP_S_MAX = 30.0
+
+
+def listen() -> socket.socket:
+    """A free port of the loopback interface; who connects waits until a data plane answers."""
+    return socket.create_server((LOOPBACK, 0))
+
+
+def url_of(listening: socket.socket) -> str:
+    return f"{PROTOCOL}://{LOOPBACK}:{listening.getsockname()[1]}"
 
 
 class DataPlane:
@@ -133,20 +155,18 @@ class DataPlane:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, port: int = 0) -> str:
-        """Listen.
+    async def start(self, listening: socket.socket | None = None) -> str:
+        """Answer clients.
 
         Args:
-            port: 0 picks a free one.
+            listening: From `listen`; None: on a free port.
 
         Returns:
             The URL to be advertised.
-
-        Raises:
-            OSError: The port is in use.
         """
-        self._server = await asyncio.start_server(self._accepted, LOOPBACK, port, limit=LINE_BYTES_MAX)
-        return f"{PROTOCOL}://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
+        listening = listen() if listening is None else listening
+        self._server = await asyncio.start_server(self._accepted, sock=listening, limit=LINE_BYTES_MAX)
+        return url_of(listening)
 
     def attach(self, channel: StateChannel) -> None:
         self._channel = channel

@@ -1,20 +1,14 @@
-"""Plots of live runs: the load of each broker over time, and moves as ticks.
-
-`statechannel demo --balance` finds `draw` by the entry point group `statechannel.demo_plots`. Needs matplotlib (extra
-`simulate`).
-"""
+"""Plots of live runs: the load of each broker over time, and moves as ticks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from matplotlib.figure import Figure
 
-from shedders.contest.plots import BAD, COLOURS, FORMATS, INK, NOTHING, Plot, styled
+from shedders.contest.plots import BAD, COLOURS, INK, NOTHING, Plot, styled
 
-NAME: Final = "balance"
 _DASHED: Final = (0, (3, 2))
 _DOTTED: Final = (0, (1, 2))
 
@@ -40,39 +34,16 @@ class MoveTicks(NamedTuple):
     height: float = 0.02
 
 
-def draw(series: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw a series (`statechannel.demo.series`) as `balance.svg` and `balance.png`.
-
-    Args:
-        folder: Is there.
-    """
-    moved_s = [move["at_s"] for move in series["moves"]]
-    plot = live_plot(
-        f"Load of each broker, {len(moved_s)} {'move' if len(moved_s) == 1 else 'moves'}",
-        [LoadLines(series["at_s"], series["loads"])],
-        [MoveTicks("moves", moved_s)],
-        [(mark["at_s"], mark["text"]) for mark in series["marks"]],
-        mean=True,
-    )
-    files = [folder / f"{NAME}.{form}" for form in FORMATS]
-    for file, form in zip(files, FORMATS, strict=True):
-        file.write_bytes(plot.of(form))
-    return files
-
-
 def live_plot(
     title: str,
     runs: Sequence[LoadLines],
     moves: Sequence[MoveTicks],
     marks: Sequence[tuple[float, str]],
-    *,
-    mean: bool = False,
 ) -> Plot:
     """Loads of runs on the same axes; a broker has the same colour in each.
 
     Args:
         marks: Times with words for what was done then.
-        mean: Draw the mean load of the first run.
     """
     with styled():
         figure = Figure(figsize=(10, 4.5), layout="constrained")
@@ -84,9 +55,6 @@ def live_plot(
                     run.at_s, _gaps(run.loads[name]), color=COLOURS[number % len(COLOURS)], linewidth=1.2,
                     linestyle=_DASHED if run.dashed else "solid", label=f"{name}{run.suffix}",
                 )  # fmt: skip
-        if mean:
-            means = [_mean([loads[place] for loads in first.values()]) for place in range(len(at_s))]
-            axes.plot(at_s, means, color=INK, linewidth=1.0, linestyle=_DASHED, label="mean")
         known = [load for loads in first.values() for load in loads if load is not None]
         axes.set_ylim(0, 1.05 * max([1.0, *known]))
         axes.set_xlim(0, max(at_s, default=1.0))
@@ -111,8 +79,3 @@ def live_plot(
 
 def _gaps(loads: Sequence[float | None]) -> list[float]:
     return [NOTHING if load is None else load for load in loads]
-
-
-def _mean(loads: Sequence[float | None]) -> float:
-    known = [load for load in loads if load is not None]
-    return sum(known) / len(known) if known else NOTHING
