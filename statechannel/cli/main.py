@@ -151,6 +151,13 @@ class LazyCommands(TyperGroup):
             if name in registered:
                 self.commands.setdefault(name, TyperCommand(name, short_help=text))
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; typer would end an interrupted one without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise typer.Abort from interrupt
+
     def main(
         self,
         args: Sequence[str] | None = None,

@@ -140,11 +140,6 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
     return PartitionBundles(view, view.applied, bundles)
 
 
-def picture_of(context: Context) -> ClusterView:
-    """One picture; it walks every bundle (a few hundred milliseconds for 65,000)."""
-    return ClusterViews().of(context)
-
-
 def _picture(context: Context, bundles: Sequence[BundleSeen]) -> ClusterView:
     return ClusterView(
         context.identity.broker,

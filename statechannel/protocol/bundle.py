@@ -37,7 +37,6 @@ _LIKE_BOUNDS: Final = re.compile(
     r"|[0o]?x[0-9a-f]{6,10}|[0-9a-f]{8}|[0-9a-f]{16})[\W_]*",
     re.ASCII,
 )
-_RANGE_ONLY: Final = re.compile(_RANGE, re.ASCII)
 _RANGES: Final = re.compile(r"(?:0x[0-9a-f]{8}_0x[0-9a-f]{8})*", re.ASCII)
 _RANGE_LENGTH: Final = len("0x00000000_0x00000000")
 _FEWEST_BOUNDS: Final = 2
@@ -80,12 +79,6 @@ def range_name(lower: int, upper: int) -> str:
 
 def bundle_key(namespace: str, lower: int, upper: int) -> str:
     return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
-
-
-def parse_range(text: str) -> tuple[int, int] | None:
-    """Bounds of a range string; None if it is malformed."""
-    match = _RANGE_ONLY.fullmatch(text)
-    return None if match is None else (int(match.group(1), 16), int(match.group(2), 16))
 
 
 def is_namespace(text: str) -> bool:

@@ -9,3 +9,12 @@ app = typer.Typer()
 def hello(name: str = "world") -> None:
     """Say hello."""
     typer.echo(f"hello {name}")
+
+
+interrupted = typer.Typer()
+
+
+@interrupted.command()
+def wait(output: str = "table") -> None:
+    """Wait until it is interrupted, which is at once."""
+    raise KeyboardInterrupt

@@ -189,6 +189,14 @@ def test_how_commands_end(error: BaseException, code: ExitCode) -> None:
     assert guarded(end, debug=False) == code
 
 
+def test_an_interrupted_command_says_so(monkeypatch: pytest.MonkeyPatch, run: Callable[..., Result]) -> None:
+    monkeypatch.setattr(main, "_registered", lambda: points(("wait", "tests.cli.plugin:interrupted")))
+    result = run("wait")
+    assert (result.exit_code, result.stderr) == (ExitCode.INTERRUPTED, "error: interrupted\n")
+    document = json.loads(run("wait", "--output=json").stdout)
+    assert (document["reason"], document["exit_code"]) == ("interrupted", ExitCode.INTERRUPTED)
+
+
 def test_a_failure_is_a_document_where_json_is_asked_for(run: Callable[..., Result]) -> None:
     for args, code, reason in (
         (("bundles",), ExitCode.KAFKA_AWAY, "kafka-away"),

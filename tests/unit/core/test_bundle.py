@@ -136,14 +136,14 @@ def test_contiguous_children_have_bounds(ranges: list[tuple[int, int]]) -> None:
 
 @pytest.mark.parametrize("odd", ["x", "0x0_0x1", "0x00000000_0xFFFFFFFF", "0x00000000_0xffffffff\n", ""])
 def test_what_is_no_range(odd: str) -> None:
-    assert bundle.parse_range(odd) is None
+    assert bundle.numbers_of([odd]) is None
     assert bundle.bounds_of([odd]) is None
 
 
 @given(st.integers(0, FULL), st.integers(0, FULL))
 @settings(deadline=None)
 def test_names_of_ranges_and_back(lower: int, upper: int) -> None:
-    assert bundle.parse_range(bundle.range_name(lower, upper)) == (lower, upper)
+    assert bundle.numbers_of([bundle.range_name(lower, upper)]).tolist() == [lower, upper]
     key = bundle.bundle_key("t/n", lower, upper)
     assert bundle.parse_key(key.encode()) == ("t/n", lower, upper)
     assert bundle.is_bundle(key)

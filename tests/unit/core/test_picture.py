@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.engine.cluster_view import ClusterViews, picture_of
+from statechannel.engine.cluster_view import ClusterViews
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.view import View
@@ -61,7 +61,7 @@ def test_it_is_what_a_new_one_would_be_after_every_record() -> None:
     for record in history():
         view.read(record.offset, record.key, record.value)
         result = pictures.of(engine_of(view))
-        assert result == picture_of(engine_of(view))
+        assert result == ClusterViews().of(engine_of(view))
         seen.append([(bundle.bundle, str(bundle.state), bundle.owner) for bundle in result.bundles])
     assert len({str(entry) for entry in seen}) >= 8  # or nothing was compared
     assert seen[-1] == [(HALF, "Assigned", "b3"), (REST, "Unassigned", None)]
@@ -97,7 +97,7 @@ def test_a_partition_that_is_not_judged_is_not_in_it(unjudged: int | None) -> No
     whole = pictures.of(engine_of(*views))
     assert len(whole.bundles) == 4
     result = pictures.of(engine_of(*views, unjudged=unjudged))
-    assert result == picture_of(engine_of(*views, unjudged=unjudged))
+    assert result == ClusterViews().of(engine_of(*views, unjudged=unjudged))
     assert len(result.bundles) == (4 if unjudged is None else 2)
     assert pictures.of(engine_of(*views)) == whole
 
@@ -111,4 +111,4 @@ def test_a_partition_that_is_read_anew_is_looked_at_anew() -> None:
         views[1].read(record.offset, record.key, record.value)
     views[1].applied = views[0].applied  # as after a lenient join: other states, the same position
     pictures.of(engine_of(views[0]))
-    assert pictures.of(engine_of(views[1])) == picture_of(engine_of(views[1]))
+    assert pictures.of(engine_of(views[1])) == ClusterViews().of(engine_of(views[1]))

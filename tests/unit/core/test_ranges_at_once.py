@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from statechannel.protocol import codec
-from statechannel.protocol.bundle import bounds_of, children_of, numbers_of, parse_range, range_name
+from statechannel.protocol.bundle import bounds_of, children_of, numbers_of, parse_key, range_name
 
 RANGE = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)).map(lambda pair: range_name(*pair))
 BROKEN = st.sampled_from(
@@ -21,13 +21,13 @@ BROKEN = st.sampled_from(
 
 @given(st.lists(RANGE | BROKEN | RANGE.map(lambda text: text[:-1]), max_size=6))
 def test_numbers_are_those_of_each_range(children: list[str]) -> None:
-    parsed = [parse_range(child) for child in children]
+    parsed = [parse_key(f"t/n/{child}".encode()) for child in children]
     numbers = numbers_of(children)
     if None in parsed:
         assert numbers is None
     else:
         assert numbers is not None
-        assert list(numbers) == [bound for pair in parsed if pair is not None for bound in pair]
+        assert list(numbers) == [bound for pair in parsed if pair is not None for bound in pair[1:]]
 
 
 def test_what_is_no_text_is_no_range() -> None:

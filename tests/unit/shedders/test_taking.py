@@ -55,7 +55,7 @@ from shedders.snapshots.selection import part_settings, pipeline_of, remembered_
 from shedders.split.triggers import SplitSettings
 from statechannel.audit.views import LogViews
 from statechannel.cli.kit.registry import Registry
-from statechannel.engine.cluster_view import picture_of
+from statechannel.engine.cluster_view import ClusterViews
 from statechannel.engine.membership import Membership
 from statechannel.protocol.log import Topic
 from statechannel.protocol.side_record import SideRecord
@@ -164,7 +164,7 @@ class Member(TinyLog):
 
 def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0) -> Any:
     """As the balancing extension puts it together in the leader."""
-    picture = picture_of(member.engine.context)
+    picture = ClusterViews().of(member.engine.context)
     log = _read(topics)[1]
     changes = newest_changes(
         OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
