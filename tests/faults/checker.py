@@ -52,6 +52,8 @@ class Evidence:
         ends: Process name, exit code, and what was done to it.
         complaints: Lines of logs that tell of a bug.
         journal: What arrived at the storage, in its order.
+        seen_ns: When each record was seen in Kafka, by partition and offset: one that Kafka has taken ends nothing before its
+            high watermark has passed it, and without two in-sync replicas that takes until they are back.
     """
 
     history: History
@@ -73,6 +75,7 @@ class Evidence:
     branches: Sequence[Judged] = ()
     unpaid: list[int] = field(default_factory=list)
     journal: Sequence[Noted] = ()
+    seen_ns: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def grants_of(self, bundle: str, generation: int) -> list[Grant]:
         """The records by which a process may serve this generation: none, or one on each branch of the log."""
@@ -280,7 +283,10 @@ def staleness_s(evidence: Evidence) -> Iterator[tuple[float, str]]:
     for lookup in evidence.history.lookups:
         over = evidence.judged.ended.get((lookup.bundle, lookup.generation))
         if over is not None and lookup.stale_age_s is None:
-            late_s = (lookup.sent_ns - evidence.mono_ns(over[1])) / SECOND_NS
+            offset, at_ms = over
+            place = partition_of(lookup.bundle.rpartition("/")[0], evidence.judged.partitions), offset
+            over_ns = max(evidence.mono_ns(at_ms), evidence.seen_ns.get(place, 0))
+            late_s = (lookup.sent_ns - over_ns) / SECOND_NS
             if late_s > 0:
                 yield late_s, f"{lookup.via} named {lookup.owner} for {lookup.bundle} at {lookup.generation}"
 

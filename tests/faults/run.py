@@ -463,6 +463,7 @@ class Run:
             uncommitted=self.world.uncommitted,
             branches=[judge(branch, self.plan.partitions) for branch in self.copy.branches],
             unpaid=[unpaid(self.copy.records, key) for key in self.world.left_in_debt],
+            seen_ns={(record.partition, record.offset): seen_ns for record, seen_ns in self.copy.seen()},
         )
 
     def _least_lag_ms(self) -> int:

@@ -175,6 +175,11 @@ def test_an_answer_long_out_of_date_has_to_say_so():
     assert broken(evidence) == set()
     evidence.history.lookups.append(lookup(8.1, "a", 3))
     assert broken(evidence) == {"stale-answers-say-so"}
+    over, _ = evidence.judged.ended[evidence.history.lookups[-1].bundle, 3]
+    evidence.seen_ns = {(0, over): int(8.0 * SECOND)}  # the high watermark stood still until then
+    assert broken(evidence) == set()
+    evidence.history.lookups.append(lookup(14.1, "a", 3))
+    assert broken(evidence) == {"stale-answers-say-so"}
 
 
 def test_what_was_acknowledged_has_to_be_there_and_what_was_refused_must_not():
