@@ -96,6 +96,13 @@ def own_kafka(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[KafkaServ
         server.kill()
 
 
+@pytest.fixture(scope="module")
+def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A Kafka of this file's own, for commands that look at all topics: other tests come and go on the shared one."""
+    with KafkaServer(tmp_path_factory.mktemp("lone-kafka"), options=embedded_options()) as server:
+        yield Kafka(server.bootstrap_servers, "an embedded broker of its own")
+
+
 @pytest.fixture
 def topic_prefix(request: pytest.FixtureRequest) -> str:
     """A prefix for the names of this test's topics that no other test has."""

@@ -25,7 +25,8 @@ class MyBroker(BrokerHooks):
 
 async def main(broker: str, kafka: str) -> None:
     leave = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, leave.set)
     async with StateChannel.open(
         broker=broker,
         hooks=MyBroker(),

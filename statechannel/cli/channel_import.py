@@ -26,7 +26,7 @@ from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, open_t
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.registry import read_registry
+from statechannel.cli.kit.registry import live_writers, read_registry
 from statechannel.clocks import now_ms
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import AppendFailed, Input
@@ -111,6 +111,7 @@ def import_(
         "digest": None if already or dry_run else digest(importer.views),
         "namespaces": [_namespace(namespace) for namespace in plan.namespaces],
         "owners": dict(sorted(plan.owners.items())),
+        "positions_lost": {str(number): known for number, known in live_writers(connection).positions_lost.items()},
     }
     if output is Output.JSON:
         print_json(result)
@@ -220,11 +221,13 @@ def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
             )
         if result["owners"]:
             say(
-                "Now start these brokers together: bundles of a broker without a heartbeat within "
-                "membership.expiry_s are reassigned. Until then they are Assigning; `statechannel bundles` shows them."
+                f"Now start these brokers together{ONE_ACCEPTS if result['positions_lost'] else ''}: bundles of a broker "
+                "without a heartbeat within membership.expiry_s are reassigned. Until then they are Assigning; "
+                "`statechannel bundles` shows them."
             )
 
 
+ONE_ACCEPTS = ", one of them with --accept-lost-head (brokers had read other records under this name)"
 _AGAIN = "Run the same command again: it resumes the import."
 _CLOSE_S = 5.0
 

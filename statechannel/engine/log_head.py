@@ -30,9 +30,11 @@ KEEP_RUNNING: Final = (
     "Keep the brokers that were caught up running: they restate what they know within seconds, and others join then."
 )
 KEPT: Final = "Keep the brokers running: if none has read more, they go on from what they had read, within seconds."
+ACCEPTS: Final = "This broker accepts the loss once it leads, if no broker is alive that knows what was deleted."
 RESTORE: Final = (
-    "restore the channel from an export (`statechannel import` into new topics), or give up what was deleted; then start one "
-    "broker with `statechannel broker run --accept-lost-head`."
+    "import an export into a channel of a new name (`statechannel init` and `import`, with `--channel`) and start all brokers "
+    "on it; or, to keep the name, import it into the topic made again, or give up what was deleted, and start one of the "
+    "brokers with `statechannel broker run --accept-lost-head`."
 )
 
 
@@ -129,8 +131,13 @@ class LogHead:
                 known=replica.known,
                 kept=-1 if replica.kept is None else replica.kept.applied,
                 why=replica.why,
-                hint=f"{KEEP_RUNNING} If none is alive: {RESTORE}" if replica.kept is None else KEPT,
+                hint=self._hint(replica),
             )
+
+    def _hint(self, replica: Replica) -> str:
+        if replica.kept is not None:
+            return KEPT
+        return ACCEPTS if self._context.config.accept_lost_head else f"{KEEP_RUNNING} If none is alive: {RESTORE}"
 
     def _compare_positions(self) -> None:
         context = self._context

@@ -308,7 +308,7 @@ def reading_of(read: str, gapped: Sequence[int]) -> str:
     """
     if read == "full" and gapped:
         raise GapsError(
-            f"partition {gapped[0]} has gaps: it was compacted, or holds transaction markers, so it can only be read as a "
+            f"partition {gapped[0]} has gaps (compaction, deleted records or transaction markers), so it can only be read as a "
             "joiner does"
         )
     return "join" if read == "join" or gapped else "full"

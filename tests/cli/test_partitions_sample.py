@@ -52,11 +52,11 @@ def test_a_kafka_that_is_away(run: Callable[..., Result], closed_port: int) -> N
 
 @pytest.mark.kafka
 def test_samples_are_taken_written_and_shown(
-    run: Callable[..., Result], kafka: Kafka, topic_prefix: str, tmp_path: Path
+    run: Callable[..., Result], lone_kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     data = f"{topic_prefix}-data"
-    fill(kafka, data, 1_000)
-    common = ["-b", kafka.bootstrap_servers, "--set", f"extensions.partitions.sample.topic={topic_prefix}-samples"]
+    fill(lone_kafka, data, 1_000)
+    common = ["-b", lone_kafka.bootstrap_servers, "--set", f"extensions.partitions.sample.topic={topic_prefix}-samples"]
     json_too = [*common, "--output", "json"]
 
     missing = run("partitions", "sample", "--show", *common)
@@ -103,12 +103,12 @@ def test_samples_are_taken_written_and_shown(
 
 @pytest.mark.kafka
 def test_metrics_of_brokers_and_what_is_missing_in_them(
-    run: Callable[..., Result], kafka: Kafka, topic_prefix: str
+    run: Callable[..., Result], lone_kafka: Kafka, topic_prefix: str
 ) -> None:
     data = f"{topic_prefix}-data"
-    fill(kafka, data, 1)
+    fill(lone_kafka, data, 1)
     body = f'kafka_server_brokertopicmetrics_bytesinpersec_oneminuterate{{topic="{data}"}} 100\n'.encode()
-    common = ["partitions", "sample", "-b", kafka.bootstrap_servers, "--dry-run"]
+    common = ["partitions", "sample", "-b", lone_kafka.bootstrap_servers, "--dry-run"]
     with serving(lambda path, _: (200, body) if path == "/metrics" else (404, b"")) as url:
         result = run(*common, "--endpoint", f"{url}/metrics", "--output", "json")
         assert result.exit_code == 0, result.stderr

@@ -15,7 +15,7 @@ from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.output import moment, print_table, stdout
 
 KEYS_SHOWN = 200
-NOT_KNOWN = "unknown: the records were compacted"
+NOT_KNOWN = "unknown: the log no longer has the records"
 _HEADERS = ("key", "accepted before", "since the cold start")
 _DIFFERENCES_SHOWN = 1_000
 
@@ -23,7 +23,7 @@ _DIFFERENCES_SHOWN = 1_000
 def completeness(complete: Mapping[str, Any]) -> None:
     """The point from which on a compacted log is complete, and what that means for the result."""
     for partition, known in complete.get("complete_from", {}).items():
-        where = f"partition {partition} was compacted, or holds transaction markers"
+        where = f"partition {partition} has gaps (compaction, deleted records or transaction markers)"
         if known is None:
             line = f"{where}: no record shows from where on it is complete"
         else:

@@ -101,7 +101,10 @@ def _facts(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
         age = "" if oldest is None else f", the oldest for {duration(oldest)}"
         yield "keys awaiting repair", f"{len(fields['debts'])}{age}"
     if fields["tentative"]:
-        yield "tentative", "yes: the log was compacted, and no heartbeat vouches for the remaining records"
+        topics = fields.get("topics") or {}
+        lost = topics.get("heads_lost") or topics.get("positions_lost")
+        why = "records were deleted" if lost else "the log was compacted"
+        yield "tentative", f"yes: {why}, and no heartbeat vouches for the remaining records"
     for text in fields["remarks"]:
         yield "remark", text
 
