@@ -115,7 +115,8 @@ def test_leader_is_killed_in_the_middle_and_the_command_too(cluster: Cluster) ->
     assert found["operation"] in err
     # Records of the last moves may have died with the leader, and these moves may have been under way when the next one looked.
     recorded = cluster.moved_by_drains()
-    assert found["moved"] == len(set().union(*recorded.values())), "what the first leader moved, and recorded, counts"
+    last = recorded[found["executed_by"]] - recorded[leader]
+    assert len(last) < found["moved"] <= len(set().union(*recorded.values())), "what the first leader moved counts"
     assert found["moved"] <= found["began_with"] <= 10
     assert (found["result"], found["left_count"], found["executed_by"]) in [
         ("drained", 0, third),
