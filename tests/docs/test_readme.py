@@ -73,7 +73,7 @@ def test_the_tests_of_a_broker_run_as_they_stand_there(mistake: str, code: int, 
 
 def test_example_is_short():
     code = [line for line in _example().splitlines() if line.strip()]
-    assert len(code) <= 37
+    assert len(code) <= 40, "a broker in forty lines, says its first line"
 
 
 @pytest.mark.parametrize("words", [[], ["b1"], ["b1", "127.0.0.1:1", "more"]])
