@@ -9,6 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from statechannel.cli.kit.output import Output, choose
 from statechannel.cli.main import app
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "channel-record"
@@ -28,6 +29,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
     (tmp_path / "logs").symlink_to(GOLDEN)
     runner = CliRunner()
     return lambda *args: runner.invoke(app, [str(arg) for arg in args])
+
+
+@pytest.fixture(autouse=True)
+def output_of_no_other_test() -> None:
+    """A run chooses the format of its output for its process, which tests share."""
+    choose(Output.TABLE)
 
 
 @pytest.fixture
