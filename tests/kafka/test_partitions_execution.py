@@ -10,9 +10,6 @@ import asyncio
 import hashlib
 import json
 import os
-import re
-import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -372,67 +369,3 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
         assert partition.replicas in {move.before, move.after}
     assert lab.run("status", plan.id)["throttles_left"] == []
     assert lab.read() == lab.hashes
-
-
-SCRIPT = ROOT / "design/examples/rebalance-partitions.sh"
-
-
-def test_the_script_for_a_timer_moves_within_its_window_and_the_next_run_goes_on(lab: Lab, tmp_path: Path) -> None:
-    """All replicas are on two brokers. One run reaches the end of its window, one is killed with -9, one finishes."""
-    path, _ = lab.plan(lambda n, now: (1, 2) if n % 2 else (2, 1))
-    lab.run("apply", str(path), "--execute", "--throttle", "none")
-    produce(lab, FETCHES_RECORDS * PARTITIONS)
-    for name, text in (
-        ("statechannel", f'exec {shlex.join([*COMMAND])} "$@" {shlex.join(lab.where())}'),
-        ("date", "cat now"),
-    ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
-    command = [str(SCRIPT), "22:00", "05:00", "--topics", TOPIC, "--goals", "replicas"]
-    here = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "STATE": str(lab.state), "MIN_GAIN": "1%"}
-
-    def begin(now: str, throttle: str) -> subprocess.Popen[str]:
-        (tmp_path / "now").write_text(now)
-        return subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=here | {"THROTTLE": throttle, "PYTHONPATH": str(ROOT)},
-            start_new_session=True,
-        )
-
-    def moving() -> bool:
-        return any(partition.in_motion for partition in lab.layout().topics[TOPIC].partitions)
-
-    run = begin("04:59:40", "100000")
-    lab.until(moving)
-    plan = read_plan(lab.state / "running.json")
-    out, err = run.communicate(timeout=WAIT_S)
-    assert run.returncode == 0, err
-    assert "ended by SIGTERM" in err
-    assert f"plan {plan.id} is cancelled" in out
-    layout = lab.layout()
-    replicas = {move: layout.topics[TOPIC].partitions[move.partition].replicas for move in plan.moves}
-    assert all(now in {move.before, move.after} for move, now in replicas.items())
-    assert not moving()
-    assert lab.throttles(plan) == {}
-    assert not (lab.state / "running.json").exists()
-
-    run = begin("22:30:00", "100000")
-    lab.until(moving)
-    os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
-    killed = read_plan(lab.state / "running.json")
-    assert lab.throttles(killed) != {}
-    run = begin("22:31:00", "none")
-    out, err = run.communicate(timeout=WAIT_S)
-    assert run.returncode == 0, err
-    assert f"plan {killed.id} is cancelled" in out
-    (plan_id,) = re.findall(r"^plan ([0-9a-f]{16}) is done", out, re.MULTILINE)
-    lab.reached(read_plan(lab.state / plan_id / "plan.json"))
-    assert lab.throttles(killed) == {}
-    run = begin("22:32:00", "none")
-    _, err = run.communicate(timeout=WAIT_S)
-    assert (run.returncode, "not worth it" in err) == (0, True), err
