@@ -111,12 +111,11 @@ def import_(
         "digest": None if already or dry_run else digest(importer.views),
         "namespaces": [_namespace(namespace) for namespace in plan.namespaces],
         "owners": dict(sorted(plan.owners.items())),
-        "positions_lost": {str(number): known for number, known in live_writers(connection).positions_lost.items()},
     }
     if output is Output.JSON:
         print_json(result)
     else:
-        _show(plan, result)
+        _show(plan, result, is_lost=bool(live_writers(connection).positions_lost))
 
 
 def _read(file: Path, compaction_lag_ms: int) -> tuple[ExportFile, LogViews]:
@@ -178,7 +177,12 @@ def _namespace(namespace: PlannedNamespace) -> dict[str, Any]:
     }
 
 
-def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
+def _show(plan: ImportPlan, result: dict[str, Any], *, is_lost: bool) -> None:
+    """Print what was imported.
+
+    Args:
+        is_lost: Brokers had read what the channel under this name does not have.
+    """
     print_table(
         (
             "namespace",
@@ -221,13 +225,13 @@ def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
             )
         if result["owners"]:
             say(
-                f"Now start these brokers together{ONE_ACCEPTS if result['positions_lost'] else ''}: bundles of a broker "
+                f"Now start these brokers together{_ONE_ACCEPTS if is_lost else ''}: bundles of a broker "
                 "without a heartbeat within membership.expiry_s are reassigned. Until then they are Assigning; "
                 "`statechannel bundles` shows them."
             )
 
 
-ONE_ACCEPTS = ", one of them with --accept-lost-head (brokers had read other records under this name)"
+_ONE_ACCEPTS = ", one of them with --accept-lost-head (brokers had read other records under this name)"
 _AGAIN = "Run the same command again: it resumes the import."
 _CLOSE_S = 5.0
 
