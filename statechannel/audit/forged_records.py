@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 FORGED_SHOWN_MS: Final = 3_600_000
-"""They are a problem for this time after the newest of them: as long as the registry keeps heartbeats by default."""
+"""How long reports of forged records are shown as a problem after the newest record: as long as the registry keeps heartbeats."""
 FORGED_HINT: Final = (
     "Find out who may write to the topic (`kafka-acls.sh --list --topic NAME`) and remove the right; "
     "`statechannel audit origins` lists changes without an origin."
@@ -15,7 +15,7 @@ _TOPIC_SHOWN = 20
 
 
 class ForgedRecords(NamedTuple):
-    """Their number, and the newest."""
+    """How many forged records a broker reports, and the place and log time of the newest one."""
 
     records: int
     topic: str
@@ -24,7 +24,7 @@ class ForgedRecords(NamedTuple):
     timestamp_ms: int
 
     def is_shown(self, at_ms: int) -> bool:
-        """Whether they are a problem at a moment."""
+        """Whether the report is shown as a problem at a log time."""
         return at_ms - self.timestamp_ms <= FORGED_SHOWN_MS
 
     def sentence(self, broker: str) -> str:
@@ -36,7 +36,7 @@ class ForgedRecords(NamedTuple):
 
 
 def forged_of(info: Mapping[str, Any], at_ms: int) -> ForgedRecords | None:
-    """What a heartbeat says of them; None: nothing, or it is malformed.
+    """The report of a heartbeat; None if it has none, or a malformed one.
 
     Args:
         at_ms: Time of the heartbeat, for one that does not have the time of the newest.

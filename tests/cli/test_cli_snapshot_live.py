@@ -1,7 +1,6 @@
 """`snapshot take` and `--snapshot live`: over a real Kafka, from topics that are written by hand; no broker runs."""
 
 import json
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +26,7 @@ from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, made_key
 from shedders.policies.topic import write_policy
 from shedders.snapshots.file import read_snapshot
+from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_topic import LightWriter
@@ -53,10 +53,6 @@ def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     install(monkeypatch)
     monkeypatch.setattr(options, "entry_points", lambda *, group: points(group))
     Path("long.toml").write_text("[membership]\nexpiry_s = 300\n")
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Topics:

@@ -52,8 +52,8 @@ class Evidence:
         ends: Process name, exit code, and what was done to it.
         complaints: Lines of logs that tell of a bug.
         journal: What arrived at the storage, in its order.
-        seen_ns: When each record was seen in Kafka, by partition and offset: one that Kafka has taken ends nothing before its
-            high watermark has passed it, and without two in-sync replicas that takes until they are back.
+        seen_ns: When the driver read each record, by partition and offset. Consumers cannot read a record before the high
+            watermark has passed it, and the high watermark stands still while in-sync replicas are missing.
     """
 
     history: History

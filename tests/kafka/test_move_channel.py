@@ -8,7 +8,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,6 @@ from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.main import app
-from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail, append_and_wait
@@ -34,7 +33,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
 from tests.support.channels import created, make_settings
 from tests.support.imports import empty_log, importer_for, run_import
-from tests.support.kafka_lanes import Kafka, embedded_options
+from tests.support.kafka_lanes import Kafka
 from tests.support.killing import Directed, owners, settled
 from tests.support.waits import WAIT_S
 from tests.twin.audit import audit as twin_audit
@@ -47,14 +46,9 @@ PAGE = Path(__file__).parents[2] / "design" / "cli.md"
 
 
 @pytest.fixture(scope="module")
-def other_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The second one: it runs beside the one that all tests share."""
-    server = KafkaServer(tmp_path_factory.mktemp("other-kafka"), options=embedded_options())
-    server.start()
-    try:
-        yield server.bootstrap_servers
-    finally:
-        server.kill()
+def other_kafka(lone_kafka: Kafka) -> str:
+    """Address of the second one: it runs beside the one that all tests share."""
+    return lone_kafka.bootstrap_servers
 
 
 def place(bootstrap: str, channel: str) -> list[str]:

@@ -23,6 +23,7 @@ from shedders.policies.topic import (
     read_book,
     write_policy,
 )
+from statechannel.clocks import now_ms
 from statechannel.embedded import KafkaServer
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
@@ -39,10 +40,6 @@ from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
 K = PolicyKind
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Place:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from statechannel.broker.changes import Change
+from statechannel.clocks import now_ms
 from statechannel.http_api.access import HttpCallers
 from statechannel.http_api.application import application
 from statechannel.http_api.documents import BrokerRow
@@ -22,10 +22,6 @@ from tests.support.http_fakes import FakeSource, Rig, broker_row, http_settings,
 
 NAMESPACE = "acme/orders"
 EACH_MAX = 4_096
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def names(bundles: int, namespace: str = NAMESPACE) -> list[str]:

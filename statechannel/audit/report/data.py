@@ -281,7 +281,6 @@ class _SecondPass:
         self._lanes, self._heat = lanes, heat
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        self._lanes.taken(record, decoded)
         self._heat.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:

@@ -17,7 +17,6 @@ from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import MarkedColdStart
-from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
@@ -209,9 +208,6 @@ class KeyTimelines:
     @property
     def namespaces(self) -> list[str]:
         return sorted(self._by_namespace)
-
-    def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Ignore a record of a joining reader: its view has the result."""
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: earlier states are unknown."""

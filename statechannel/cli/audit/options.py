@@ -151,7 +151,7 @@ def answered(engine: str, question: AuditQuestion, writers: WritersHeard | None)
 
 
 def _positions_lost(question: AuditQuestion, writers: WritersHeard | None) -> Mapping[int, int]:
-    """Of a live log by the registry; of an export as it was when the file was made."""
+    """Offsets that brokers had read and the log lacks: from the registry for a live log, from the header for an export."""
     if writers is not None and writers.positions_lost:
         return writers.positions_lost
     header = header_of(question.source.path) if isinstance(question.source, ExportSource) else None
@@ -166,7 +166,7 @@ def writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHear
 
 
 def live_writers_of(source: Source, connect: Callable[[], Connection]) -> WritersHeard | None:
-    """The same, of a live topic alone."""
+    """What the registry of a live topic shows of the processes; None for a file or an archive."""
     if not isinstance(source, LiveSource):
         return None
     # Only a live audit needs the Kafka client.

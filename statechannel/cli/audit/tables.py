@@ -91,7 +91,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
     )
     _blank()
     if unsure:
-        stdout().print("owners: unknown at this moment: the records were compacted")
+        stdout().print(f"owners: {NOT_KNOWN}")
     else:
         print_table(
             ("owner", "bundles"),
