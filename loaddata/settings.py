@@ -9,7 +9,6 @@ from pydantic import model_validator
 from loaddata.model.broker_load import ResourceWeights, UpdateRules
 from loaddata.model.bundle_load import SampleClock, TopRules
 from loaddata.report.record import BUNDLES_MAX, VALUE_MAX_BYTES
-from loaddata.report.reporter import ReporterRules, ReportRules
 from loaddata.view.table_view import ExpiryRules, ViewRules
 from statechannel.settings.field import SettingsGroup, setting
 
@@ -242,7 +241,6 @@ class LoadSettings(SettingsGroup):
         return self
 
     def weights(self) -> ResourceWeights:
-        """Weights of the weighted maximum."""
         return ResourceWeights(
             self.cpu_weight,
             self.memory_weight,
@@ -252,37 +250,12 @@ class LoadSettings(SettingsGroup):
         )
 
     def update_rules(self) -> UpdateRules:
-        """How readings become a load."""
         return UpdateRules(self.weights(), self.history)
 
     def sample_clock(self) -> SampleClock:
-        """When samples are due."""
         return SampleClock(self.sample_interval_s, self.catch_up_max)
 
-    def report_rules(self, weights: ResourceWeights) -> ReportRules:
-        """When a changed load is reported.
-
-        Args:
-            weights: Those in force.
-        """
-        compared = weights if self.report_compares == "weighted" else None
-        peak_share = self.report_peak_percent / 100
-        return ReportRules(self.report_threshold_percent, self.report_max_age_s, peak_share, compared)
-
-    def reporter_rules(self) -> ReporterRules:
-        """When reports are due."""
-        return ReporterRules(
-            report=self.report_rules(self.weights()),
-            top_interval_s=self.top_interval_s,
-            settle_s=self.settle_s,
-            stale_s=self.stale_s,
-            fresh_s=self.ttl_s,
-            repeat_s=self.repeat_s,
-            confirm_s=self.confirm_s,
-        )
-
     def top_rules(self) -> TopRules:
-        """Which bundles are reported."""
         added = 2 * self.top_by_resource_max + self.top_recent_max
         return TopRules(
             count_max=max(1, min(self.top_bundles_max or BUNDLES_MAX, BUNDLES_MAX - added)),
@@ -294,9 +267,7 @@ class LoadSettings(SettingsGroup):
         )
 
     def view_rules(self) -> ViewRules:
-        """Bounds of the views."""
         return ViewRules(self.ttl_s, self.brokers_max, self.clock_differs_max_s, self.strangers_max, self.held_bytes)
 
     def expiry_rules(self) -> ExpiryRules:
-        """When the leader writes tombstones."""
         return ExpiryRules(self.ttl_s, self.grace_s)

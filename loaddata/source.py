@@ -77,9 +77,7 @@ class AdmittingMember(Protocol):
         """Requests since the start, by bundle."""
         ...
 
-    def serving(self) -> Mapping[str, int]:
-        """Bundles that are served now."""
-        ...
+    def serving(self) -> Mapping[str, int]: ...
 
 
 class AdmittedLoad:
@@ -98,7 +96,7 @@ class AdmittedLoad:
         self._before_s = clock()
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
-        """See `LoadSource.bundles`: rates since the call before."""
+        """Rates of every bundle since the call before, by bundle key."""
         now_s, counts = self._clock(), self._member.admitted()
         passed_s = max(LEAST_S, now_s - self._before_s)
         before, self._before, self._before_s = self._before, counts, now_s
@@ -108,7 +106,6 @@ class AdmittedLoad:
         }
 
     def topics(self, bundle: str) -> Sequence[TopicRates]:
-        """See `LoadSource.topics`."""
         del bundle
         return ()
 

@@ -18,7 +18,7 @@ from shedders.snapshots.plan_document import PlanDocument
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path(__file__).parent
-DECISIONS = FOLDER.parent / "design" / "decision.schema.json"
+DECISIONS = FOLDER.parent / "design" / "reference" / "decision.schema.json"
 
 
 def schemas() -> dict[str, str]:
@@ -32,7 +32,7 @@ def schemas() -> dict[str, str]:
 
 
 def decision_schema() -> str:
-    """Text of design/decision.schema.json: a record of `NAME-decisions`."""
+    """Text of design/reference/decision.schema.json: a record of `NAME-decisions`."""
     schema = RECORDS.json_schema(mode="validation")
     schema["title"] = "A record of the topic of decisions"
     return _text(schema)

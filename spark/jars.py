@@ -17,7 +17,6 @@ SPARK_JARS = PinnedJars(
     size_mib=10,
 )
 
-find_jars = SPARK_JARS.find
 prepare_jars = SPARK_JARS.prepare
 
 

@@ -9,6 +9,7 @@ Durations that concern this process alone (turns of the loop, the watchdog, time
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 """Available on Linux; None elsewhere, where no time passes for the engine during a suspend."""
@@ -22,3 +23,26 @@ def engine_s() -> float:
 def now_ms() -> int:
     """This machine's wall clock, milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def moment(timestamp_ms: int | None) -> str:
+    """A time of the log, UTC, to the millisecond."""
+    if timestamp_ms is None:
+        return "-"
+    try:
+        at = datetime.fromtimestamp(timestamp_ms / 1_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms}ms"
+    return f"{at:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1_000:03d}Z"
+
+
+def duration(length_ms: float | None) -> str:
+    if length_ms is None:
+        return "-"
+    if length_ms < 1_000:  # noqa: PLR2004 - of units
+        return f"{length_ms:.0f} ms"
+    seconds = length_ms / 1_000
+    if seconds < 120:  # noqa: PLR2004
+        return f"{seconds:.2f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"  # noqa: PLR2004

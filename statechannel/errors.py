@@ -48,7 +48,7 @@ class ExitCode(IntEnum):
 
 
 class StateChannelError(Exception):
-    """An operation failed; the message says what happened, and to what (design/errors.md lists all errors).
+    """An operation failed; the message says what happened, and to what (design/reference/errors.md lists all errors).
 
     Attributes:
         code: Stable code of the class: its name without `Error`, in words with hyphens.
@@ -69,3 +69,15 @@ class StateChannelError(Exception):
         self.hint = hint
         if exit_code is not None:
             self.exit_code = exit_code
+
+
+class NotFoundError(StateChannelError):
+    """What a question is about does not exist."""
+
+    exit_code = ExitCode.NOT_FOUND
+
+
+class UsageError(StateChannelError):
+    """A question has a parameter that makes no sense."""
+
+    exit_code = ExitCode.USAGE

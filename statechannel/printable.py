@@ -1,12 +1,13 @@
-"""Sanitizing of text from outside, for terminals and logs: characters to replace, and secrets."""
+"""Text for people: sanitizing of text from outside, characters and secrets; names in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 REPLACEMENT: Final = "\ufffd"
 REDACTED: Final = "[redacted]"
+_NAMED: Final = 3
 
 # Text that brokers wrote into the log must not control a reader's terminal: control characters, and those that turn the
 # direction of text around. Nor must a byte of a path or a variable that is no text end it: such bytes are lone surrogates.
@@ -51,3 +52,24 @@ def redact(text: str, secrets: Iterable[str]) -> str:
         if secret:
             text = text.replace(secret, REDACTED)
     return text
+
+
+def all_of(names: Sequence[str]) -> str:
+    """The names as in a sentence; the first ones, and how many more there are, if it is more than one."""
+    most = len(names) if len(names) <= _NAMED + 1 else _NAMED
+    shown, more = list(names[:most]), len(names) - most
+    if more > 0:
+        shown.append(f"{more} more")
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def named(names: Sequence[str]) -> str:
+    """The first names as a list, and how many more there are, if it is more than one."""
+    if len(names) <= _NAMED + 1:
+        return "; ".join(names)
+    return "; ".join(names[:_NAMED]) + f"; and {len(names) - _NAMED} more"
+
+
+def term_text(term: int | None) -> str:
+    """A leader's term as the end of a sentence: it grows by many with each leader, as all heartbeats count; empty: unknown."""
+    return "" if term is None else f"; term {term} (the offset of its claim in the registry)"

@@ -1,12 +1,13 @@
 """Fixtures for every test: a real Kafka, and what the summary says about it."""
 
+import gc
 import logging
 import os
 import re
 import secrets
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ os.environ.setdefault("STATECHANNEL_ACCELERATOR", "off")
 from statechannel.embedded import KafkaServer
 from tests.support.judged_logs import judge_logs
 from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
+from tests.support.lanes import FAST, LANES, LIVE, LIVE_FOLDERS, LaneRecord, lanes_of, shorten
 from tests.support.order import ordered
 
 # The suite decides whether a change may land, so it tries the same examples each time; `make explore` looks for new ones.
@@ -32,14 +34,57 @@ settings.load_profile("suite")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_HERE = Path(__file__).parent
 _LANE = "kafka-lane"
 _lane_of_this_process = pytest.StashKey[str]()
 _JUDGED = "judged-logs"
 _judged = pytest.StashKey[Counter[str]]()
+_COLLECTED = "collected"
+_record = pytest.StashKey[LaneRecord]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", action="append", default=[], choices=LANES, help="run tests of this lane (repeatable)")
+    parser.addoption("--lane-record", type=Path, help="folder in which the run notes what it collected and ran")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    folder = config.getoption("lane_record")
+    if folder is not None and not hasattr(config, "workerinput"):
+        config.stash[_record] = LaneRecord(folder, config.getoption("lane"))
+        config.pluginmanager.register(config.stash[_record])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All that is collected stays: to look for garbage among it time and again takes as long as the collecting."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The lane of live tests alone reads no folder that has none."""
+    pure = collection_path.parent == _HERE and f"tests/{collection_path.name}/" not in LIVE_FOLDERS
+    return True if pure and config.getoption("lane") == [LIVE] else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers run, each gets its share of the long tests, and begins with them."""
+    """Take the tests of the chosen lanes. Where several workers run, each begins with its share of the long tests."""
+    collected = {item.nodeid: lanes_of(item) for item in items}
+    if _record in config.stash:
+        config.stash[_record].collected = collected
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_COLLECTED] = collected
+    lanes = config.getoption("lane")
+    if lanes:
+        left_out = [item for item in items if not set(lanes) & set(collected[item.nodeid])]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if set(lanes) & set(collected[item.nodeid])]
+    if lanes == [FAST]:
+        shorten(items)
     workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
     if workers > 1:
         items[:] = ordered(items, workers)
@@ -79,8 +124,11 @@ def _judge_logs(config: pytest.Config, bootstrap_servers: str) -> None:
 
 
 def pytest_testnodedown(node: Any) -> None:
-    """What a worker has judged."""
-    node.config.stash.setdefault(_judged, Counter()).update(getattr(node, "workeroutput", {}).get(_JUDGED, {}))
+    """What a worker has judged, and collected."""
+    noted = getattr(node, "workeroutput", {})
+    node.config.stash.setdefault(_judged, Counter()).update(noted.get(_JUDGED, {}))
+    if _record in node.config.stash and _COLLECTED in noted:
+        node.config.stash[_record].collected = noted[_COLLECTED]
 
 
 @pytest.fixture
@@ -122,7 +170,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count what ran on which Kafka, so that nothing can be missing unnoticed."""
+    """Count what ran on which Kafka, and note what ran in which lane, so that nothing can be missing unnoticed."""
+    if _record in terminalreporter.config.stash:
+        terminalreporter.config.stash[_record].write()
     lanes: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -25,12 +25,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.core import NotSet
 from schemathesis.generation.case import Case
 
-from statechannel.broker.request_record import Request
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
-from statechannel.http_api.documents import BundleRow
 from statechannel.http_api.openapi import document_of
 from statechannel.http_api.problems import Problem
+from statechannel.operations.request_record import Request
 from statechannel.protocol.bundle import is_bundle
+from statechannel.queries.channel_view import BundleRow
 from tests.support.http_fakes import CLIENT, Rig, http_settings
 
 REFUSALS = {503, 504}

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--shapes", nargs="+", choices=tuple(SHAPES), default=list(SHAPES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--keep", action="store_true", help="put the figures where design/partitions-quality.md has them from"
+        "--keep", action="store_true", help="put the figures where design/evidence/partitions-quality.md has them from"
     )
     given = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []

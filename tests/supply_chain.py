@@ -1,6 +1,6 @@
 """What can be checked of the dependencies: `python -m tests.supply_chain`; with `--vulnerabilities` an advisory service is asked.
 
-Offline: every requirement is pinned to one version with hashes, all lists agree, they are what `requirements*.in` and
+Offline: every requirement is pinned to one version with hashes, all lists agree, they are what `requirements/*.in` and
 pyproject.toml ask for, nothing comes from an address of its own; jars are pinned by SHA-256; what is installed is what is pinned,
 fits together, and has a licence of the list below. None of this tells whether a pinned version has a known hole: that is what
 the advisory service is for, and where it cannot be reached this says so and passes.
@@ -94,7 +94,7 @@ def locks(root: Path = ROOT) -> list[str]:
     """What is wrong with the lists of pins."""
     wrong: list[str] = []
     by_name: dict[str, dict[str, set[Version]]] = {}
-    for path in sorted(root.glob("requirements*.txt")):
+    for path in sorted(root.glob("requirements/*.txt")):
         for name, version, hashes, line in pins(path):
             if not name:
                 wrong.append(f"{path.name}: not a version pinned by ==: {line.strip()}")
@@ -108,12 +108,12 @@ def locks(root: Path = ROOT) -> list[str]:
             if name in every and every[name] != versions:
                 wrong.append(f"{name} is pinned differently in different lists")
             every.setdefault(name, set()).update(versions)
-    for path in sorted(root.glob("requirements*.in")):
+    for path in sorted(root.glob("requirements/*.in")):
         listed = by_name.get(path.with_suffix(".txt").name, {})
         wrong += [f"{path.name}: {why}" for why in unmet(wanted(path), listed)]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     runtime = [Requirement(text) for text in project["dependencies"]]
-    wrong += [f"pyproject.toml: {why}" for why in unmet(runtime, by_name.get("requirements.txt", {}))]
+    wrong += [f"pyproject.toml: {why}" for why in unmet(runtime, by_name.get("runtime.txt", {}))]
     return wrong
 
 
@@ -154,7 +154,7 @@ def jars(root: Path = ROOT) -> list[str]:
 def installed(root: Path = ROOT) -> list[str]:
     """What is wrong with what is installed here: versions that are not pinned, and licences."""
     pinned: dict[str, set[Version]] = {}
-    for path in root.glob("requirements*.txt"):
+    for path in root.glob("requirements/*.txt"):
         for name, version, _, _ in pins(path):
             pinned.setdefault(name, set()).add(version)
     wrong: list[str] = []
@@ -202,7 +202,7 @@ def vulnerabilities(root: Path = ROOT) -> tuple[list[str], str]:
     """Known holes of what is pinned, as pip-audit's service has them; and why it could not be asked, if so."""
     command = [sys.executable, "-m", "uv", "tool", "run", "--quiet", "pip-audit", "--require-hashes", "--disable-pip"]
     command += ["--progress-spinner", "off", "--timeout", "10"]
-    for path in sorted(root.glob("requirements*.txt")):
+    for path in sorted(root.glob("requirements/*.txt")):
         command += ["-r", str(path)]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002, D101, PLR2004
+# ruff: noqa: ARG002, PLR2004
 """A broker in forty lines: owns bundles, serves their topics, hands them over. Run: python broker.py ex1 HOST:PORT."""
 
 import asyncio

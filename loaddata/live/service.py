@@ -10,21 +10,21 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from loaddata.live.topics import Clocks, KafkaSide, LoadConnection
 from loaddata.measure.host_usage import HostMeter
 from loaddata.measure.local_load import LocalLoad
 from loaddata.model.broker_load import BrokerLoad, HostUsage, ResourceWeights
 from loaddata.model.bundle_load import LocalBundle, TopBundle, top_bundles
-from loaddata.report.record import ReportKind
+from loaddata.report.record import ReportedLoad, ReportedTopBundles, ReportKind
 from loaddata.report.reporter import LoadSample, Reporter
 from loaddata.settings import LoadSettings
 from loaddata.source import HostSource, LoadSource
-from loaddata.view.ownership import AcceptedChange, OwnershipChange, change_of, newest_changes
+from loaddata.view.ownership import OwnershipChange, change_of, newest_changes
 from loaddata.view.table_view import Expiry
 from statechannel.broker.changes import ChangesError
 from statechannel.broker.exits import ChannelStoppedError
@@ -33,77 +33,6 @@ from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from statechannel.api.member import ChannelMember
-    from statechannel.kafka.topic_policy import TopicSet
-
-
-class ChangeWatch(Protocol):
-    """One subscription; `statechannel.broker.changes.Watcher` is one."""
-
-    async def next(self) -> AcceptedChange:
-        """The next accepted record, in log order within a partition.
-
-        Raises:
-            ChangesError: Changes were missed: subscribe again and read the whole state.
-            ChannelStoppedError: This member has stopped.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-
-class ChannelPort(Protocol):
-    """A caught-up member of the channel. All methods belong to the loop's thread and answer from memory."""
-
-    def leading(self) -> bool: ...
-
-    def watch_topics(self, topics: TopicSet) -> None:
-        """Compare these topics with their policies from now on."""
-        ...
-
-    def registered(self) -> Iterable[str]: ...
-
-    def positions(self) -> Mapping[int, int]:
-        """Offset through which each partition is applied; -1 before the first record."""
-        ...
-
-    def assigned(self) -> Iterable[OwnershipChange]:
-        """Every assigned bundle: its owner, and the offset of its record. Iterates over all bundles."""
-        ...
-
-    def watch(self, limit: int) -> ChangeWatch:
-        """Subscribe to records accepted from now on, at most `limit` records behind.
-
-        Raises:
-            ChangesError: A partition is being joined, so that changes would be missed: retry soon.
-        """
-        ...
-
-
-class MemberChannel:
-    """The port on a running member."""
-
-    def __init__(self, channel: ChannelMember) -> None:
-        self._channel = channel
-
-    def leading(self) -> bool:
-        return self._channel.leading
-
-    def watch_topics(self, topics: TopicSet) -> None:
-        self._channel.watched_topics.update(topics.policies)
-
-    def registered(self) -> Iterable[str]:
-        return self._channel.broker_ids()
-
-    def positions(self) -> Mapping[int, int]:
-        return self._channel.positions()
-
-    def assigned(self) -> Iterable[OwnershipChange]:
-        for bundle in self._channel.picture().bundles:
-            if bundle.state == State.ASSIGNED and bundle.owner is not None:
-                yield OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
-
-    def watch(self, limit: int) -> ChangeWatch:
-        return self._channel.watch(limit)
 
 
 _log = logging.getLogger(__name__)
@@ -112,45 +41,14 @@ _TIMER_SLACK_S = 0.001
 _LOOK_S = 0.02
 
 
-class ReportedLoad(NamedTuple):
-    """Newest report of a broker.
-
-    Attributes:
-        age_s: By this broker's monotonic clock; reports older than `ttl_s` are included, the caller decides.
-        lapsed: Whether it is stale: the broker's bundles have changed since.
-    """
-
-    load: BrokerLoad
-    age_s: float
-    lapsed: bool
-
-
-class ReportedTopBundles(NamedTuple):
-    """Heaviest bundles of a broker, the lightest first; ages and marks as in `ReportedLoad`.
-
-    Attributes:
-        owned_as_of: Offset, by partition of the channel, up to which the report counts changes of ownership; None if
-            unknown.
-    """
-
-    bundles: Sequence[TopBundle]
-    age_s: float
-    lapsed: bool
-    owned_as_of: Mapping[int, int] | None = None
-
-
 class LoadService:
     """The service. All methods belong to the loop's thread.
 
     Args:
-        settings: Of load data.
         connection: How Kafka is reached, and the channel's name.
-        identity: This broker and process.
-        source: Load of its bundles.
         channel: The caught-up member of the channel in the same process.
         host: Load of the machine; None measures it (`host_usage`).
         has_policy: Whether a namespace has an isolation policy or an anti-affinity group.
-        clocks: For tests.
     """
 
     def __init__(
@@ -159,21 +57,20 @@ class LoadService:
         connection: LoadConnection,
         identity: Identity,
         source: LoadSource,
-        channel: ChannelPort,
+        channel: ChannelMember,
         *,
         host: HostSource | None = None,
         has_policy: Callable[[str], bool] = lambda _: False,
-        clocks: Clocks | None = None,
     ) -> None:
         self.settings = settings
         self._source = source
         self._channel = channel
         self._host = host or HostMeter(nic_speed_gbit=settings.nic_speed_gbit)
         self._has_policy = has_policy
-        self._clocks = clocks or Clocks()
+        self._clocks = Clocks()
         self._broker = identity.broker
         self._local = LocalLoad(settings.update_rules(), settings.sample_clock(), settings.bundles_max)
-        self._reporter = Reporter(identity.broker, identity.incarnation, settings.reporter_rules())
+        self._reporter = Reporter(identity.broker, identity.incarnation, settings)
         self._topics = KafkaSide(settings, connection, self._reporter, self._clocks)
         self._expiry = {kind: Expiry(settings.expiry_rules()) for kind in ReportKind}
         self._top_rules = settings.top_rules()
@@ -198,9 +95,9 @@ class LoadService:
         """
         if self._tasks:
             raise RuntimeError("load data is started once")
-        self._topics.registered(self._channel.registered())
+        self._topics.registered(self._channel.broker_ids())
         await self._topics.open()
-        self._channel.watch_topics(self._topics.topics)
+        self._channel.watched_topics.update(self._topics.topics.policies)
         self._reporter.own.started(self._channel.positions())
         make = asyncio.get_running_loop().create_task
         self._tasks = [make(self._tick_for_ever(), name="load-tick"), make(self._watch_for_ever(), name="load-watch")]
@@ -253,7 +150,7 @@ class LoadService:
         """Set the weights of the resources from the next measurement and report on; None: those of the settings."""
         counted = self.settings.weights() if weights is None else weights
         self._local.rules = replace(self.settings.update_rules(), weights=counted)
-        self._reporter.report = self.settings.report_rules(counted)
+        self._reporter.weights = counted
 
     def report_now(self, why: str = "requested") -> None:
         """Measure, and write both reports at once, whatever the figures."""
@@ -303,7 +200,7 @@ class LoadService:
             self._failing.pop(doing, None)
 
     async def _listen(self) -> None:
-        self._topics.registered(self._channel.registered())
+        self._topics.registered(self._channel.broker_ids())
 
     async def _measure(self) -> None:
         now_s = self._clocks.mono_s()
@@ -332,7 +229,7 @@ class LoadService:
 
     async def _lead(self) -> None:
         """As the leader, follow the top bundles, and write tombstones for expired reports."""
-        leading = self._channel.leading()
+        leading = self._channel.leading
         if leading != self._topics.leading:
             for expiry in self._expiry.values():
                 expiry.reset()
@@ -372,7 +269,12 @@ class LoadService:
         self._topics.ownership_changed(change)
 
     def _see_all(self) -> None:
-        for change in newest_changes(self._channel.assigned()):
+        assigned = (
+            OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
+            for bundle in self._channel.picture().bundles
+            if bundle.state == State.ASSIGNED and bundle.owner is not None
+        )
+        for change in newest_changes(assigned):
             self._topics.ownership_changed(change)
         if self._missed:  # this broker's own bundles may have come and gone
             self._missed = False

@@ -20,7 +20,6 @@ from loaddata.report.reporter import Reporter, ReportWrite
 from loaddata.settings import LoadSettings
 from loaddata.view.ownership import OwnershipChange
 from loaddata.view.table_view import Arrival, Fate, Report, TableView, decoder
-from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
 from statechannel.clocks import now_ms
 from statechannel.kafka.client_settings import ClientSettings
@@ -29,6 +28,7 @@ from statechannel.kafka.light_topic import LightBatch, LightReaderTuning, LightT
 from statechannel.kafka.topic_policy import LightLags, LoadTopics
 from statechannel.kafka.topics import open_topics
 from statechannel.protocol.side_record import InvalidRecord, SideRecord
+from statechannel.settings.groups_engine import RuntimeSettings
 
 
 class Clocks(NamedTuple):
@@ -38,11 +38,10 @@ class Clocks(NamedTuple):
     wall_ms: Callable[[], int] = now_ms
 
 
-class LoadFollower(Generic[Report]):
+class LoadFollower(TopicFollower[tuple[SideRecord, Report | InvalidRecord | None]], Generic[Report]):
     """One load topic, from `start` to `close`; may be started again. All methods belong to the loop's thread.
 
     Args:
-        name: Of the topic, for the log.
         make_reader: Gets the sink, and the callback for a thread that ended by an exception.
         decode: See `table_view.decoder`.
         on_record: Called with each record after the view has taken it in, with what it was decoded to.
@@ -59,53 +58,29 @@ class LoadFollower(Generic[Report]):
         on_record: Callable[[SideRecord, Report | InvalidRecord | None, Fate], None] = lambda *_: None,
         on_opened: Callable[[], None] = lambda: None,
         clocks: Clocks | None = None,
-        policy: RestartPolicy | None = None,
+        runtime: RuntimeSettings | None = None,
     ) -> None:
         self.view = view
-        self._decode = decode
         self._on_record = on_record
         self._on_opened = on_opened
         self._clocks = clocks or Clocks()
-        self._topic: TopicFollower[tuple[SideRecord, Report | InvalidRecord | None]] = TopicFollower(
+        self.caught_up = False
+        super().__init__(
             name,
             make_reader=make_reader,
-            decode=self._decoded,
-            take=self._take,
+            decode=lambda record: (record, decode(record)),
+            take=self._fold,
             on_failure=self._failed,
             mono_s=self._clocks.mono_s,
-            policy=policy,
+            runtime=runtime,
         )
-        self.caught_up = False
-
-    @property
-    def running(self) -> bool:
-        """Whether the topic is followed, or waits for a restart of its reader."""
-        return self._topic.running
-
-    @property
-    def failures(self) -> int:
-        """Readers that ended by an exception."""
-        return self._topic.failures
-
-    @property
-    def last_error(self) -> str:
-        """Newest error that Kafka reported; empty while reading works."""
-        return self._topic.last_error
-
-    def start(self) -> None:
-        """Begin to follow; no effect while the topic is followed."""
-        self._topic.start()
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Stop following and empty the view."""
-        await self._topic.close(timeout_s)
+        await super().close(timeout_s)
         self.view.reopened()
         self.caught_up = False
 
-    def _decoded(self, record: SideRecord) -> tuple[SideRecord, Report | InvalidRecord | None]:
-        return record, self._decode(record)
-
-    def _take(self, batch: LightBatch, decoded: Sequence[tuple[SideRecord, Report | InvalidRecord | None]]) -> None:
+    def _fold(self, batch: LightBatch, decoded: Sequence[tuple[SideRecord, Report | InvalidRecord | None]]) -> None:
         if batch.opened:
             self.view.reopened()
             self._on_opened()
@@ -136,7 +111,6 @@ class LoadConnection(NamedTuple):
         channel: Its name; the load topics have it as prefix.
         create_topics: Create them if they are missing, as upstream's leader does.
         replication_factor: Of new topics; -1: the cluster's default.
-        timeout_s: Longest wait for creating and checking them.
     """
 
     client: ClientSettings
@@ -226,7 +200,6 @@ class KafkaSide:
             await self._tops.close()
 
     async def close(self) -> None:
-        """Flush the writer, stop the readers."""
         timeout_s = self._settings.close_timeout_s
         writer, self._writer = self._writer, None
         if writer is not None:
@@ -262,7 +235,6 @@ class KafkaSide:
             self._writer.write(self._names[record.kind], record.key, record.value, record.headers)
 
     def write_tombstones(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
-        """Write tombstones for other brokers, as the leader."""
         for broker, tombstone in tombstones.items():
             _log.info("no report of %s for too long: tombstone for its %s", broker, kind)
             self._tombstones_written += 1
@@ -272,7 +244,6 @@ class KafkaSide:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def view(self, kind: ReportKind) -> TableView[BrokerLoadReport] | TableView[TopBundlesReport]:
-        """The view of one topic."""
         return self.broker_load if kind is ReportKind.BROKER_LOAD else self.top_bundles
 
     def position(self, kind: ReportKind) -> int | None:
@@ -291,7 +262,6 @@ class KafkaSide:
         self.top_bundles.registered(names, now_s)
 
     def ownership_changed(self, change: OwnershipChange) -> None:
-        """Record a change of ownership."""
         self.broker_load.ownership_changed(change)
         self.top_bundles.ownership_changed(change)
 

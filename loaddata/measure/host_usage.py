@@ -230,7 +230,6 @@ def speed_kbit(nics: list[str], override_gbit: float | None) -> float:
 
 
 def carried(nics: list[str]) -> dict[str, Carried]:
-    """Bytes that each interface has carried so far."""
     counters: Mapping[str, psutil._ntuples.snetio] = psutil.net_io_counters(pernic=True, nowrap=True)
     return {nic: Carried(counters[nic].bytes_recv, counters[nic].bytes_sent) for nic in nics if nic in counters}
 
@@ -288,7 +287,7 @@ class HostMeter:
         return _CORE * (self._cores if self._cpu_group is None else self._cpu_group.limit_cores)
 
     def read(self, now_s: float) -> HostUsage | None:
-        """See `loaddata.source.HostSource.read`; also None while the clock does not advance."""
+        """The usage since the last call; None while it is not known yet, or while the clock does not advance."""
         chosen = chosen_nics(self._root)
         reading = _Reading(now_s, _cpu_now(self._cpu_group), carried(chosen))
         last, self._last = self._last, reading
@@ -317,7 +316,6 @@ class HostMeter:
 
 
 def available_cores() -> int:
-    """Cores that this process may run on."""
     process = psutil.Process()
     if hasattr(process, "cpu_affinity"):
         return max(1, len(process.cpu_affinity() or ()))

@@ -29,7 +29,6 @@ class LocalLoad:
         bundles_max: Bundles beyond this many are left out, the last by name.
         load: The broker's load; `updated_at_ms` 0 before the first reading.
         bundles: Every bundle served, by key, also those with invalid figures: their averages wait.
-        reading: Number of readings so far.
         measured_s: Monotonic time of the newest; None before the first.
         dropped: Counts of what was left out, by reason.
     """

@@ -26,31 +26,14 @@ _CORE: Final = 100.0
 _RANGE: Final = 2**32
 
 
-@dataclass(frozen=True, slots=True)
-class LoadProfile:
-    """Parameters of the synthetic load.
-
-    Attributes:
-        topics: Of each namespace.
-        msg_rate: Messages a second, in, of the lightest topics.
-        heavy: The heaviest have about this many times as much.
-        shape: Larger: fewer heavy ones.
-        msg_size_bytes: Size of a message.
-        fan_out: Messages sent for each received.
-        wave: Height of the wave, 0 to 1; `wave_s`: its length.
-        noise: Height of the noise, 0 to 1; `noise_s`: how long it stays the same.
-    """
-
-    topics: int = 200
-    msg_rate: float = 20.0
-    heavy: float = 100.0
-    shape: float = 8.0
-    msg_size_bytes: float = 1_024.0
-    fan_out: float = 1.5
-    wave: float = 0.2
-    wave_s: float = 300.0
-    noise: float = 0.05
-    noise_s: float = 10.0
+_SHAPE = 8.0
+"""Exponent of the topics' rates: the larger, the fewer heavy ones."""
+_MSG_SIZE_BYTES = 1_024.0
+_FAN_OUT = 1.5
+"""Messages sent for each received."""
+_WAVE_S = 300.0
+_NOISE_S = 10.0
+"""How long the noise stays the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +50,6 @@ class HotSpot:
     from_s: float
 
     def factor_of(self, topic: str, now_s: float) -> float:
-        """The factor of a topic's load at a time."""
         inside = now_s >= self.from_s and topic.startswith(f"persistent://{self.namespace}/")
         return self.factor if inside else 1.0
 
@@ -84,7 +66,6 @@ class SimulatedSource:
     """The synthetic source of a broker's bundles.
 
     Attributes:
-        serving: Bundles that the broker serves now.
         now_s: A clock that all brokers share, such as wall time in seconds, so that they agree on a topic's load.
         factors: By topic's full name: its load is multiplied by this, to heat it up or to silence it.
         hot: A namespace that heats up; None: none does.
@@ -93,7 +74,7 @@ class SimulatedSource:
     seed: int
     serving: Callable[[], Iterable[str]]
     now_s: Callable[[], float]
-    profile: LoadProfile = field(default_factory=LoadProfile)
+    settings: SimulatedSettings
     factors: dict[str, float] = field(default_factory=dict)
     hot: HotSpot | None = None
     _namespaces: dict[str, list[_Topic]] = field(default_factory=dict)
@@ -123,15 +104,15 @@ class SimulatedSource:
         )
 
     def _rates(self, topic: _Topic, now_s: float) -> TopicRates:
-        profile = self.profile
-        wave = 1 + profile.wave * math.sin(2 * math.pi * (now_s / profile.wave_s + topic.phase))
-        slot = math.floor(now_s / profile.noise_s)
-        noise = 1 + profile.noise * (2 * self._draw("noise", topic.name, str(slot)) - 1)
+        settings = self.settings
+        wave = 1 + settings.wave * math.sin(2 * math.pi * (now_s / _WAVE_S + topic.phase))
+        slot = math.floor(now_s / _NOISE_S)
+        noise = 1 + settings.noise * (2 * self._draw("noise", topic.name, str(slot)) - 1)
         rate = topic.rate * wave * noise * self.factors.get(topic.name, 1.0)
         if self.hot is not None:
             rate *= self.hot.factor_of(topic.name, now_s)
-        size = profile.msg_size_bytes
-        return TopicRates(topic.name, rate, rate * profile.fan_out, rate * size, rate * profile.fan_out * size)
+        throughput = rate * _MSG_SIZE_BYTES
+        return TopicRates(topic.name, rate, rate * _FAN_OUT, throughput, rate * _FAN_OUT * _MSG_SIZE_BYTES)
 
     def _topics_of(self, bundle: str) -> Sequence[_Topic]:
         parts = parse_key(bundle.encode())
@@ -144,11 +125,11 @@ class SimulatedSource:
         return topics[bisect_left(topics, (parts.lower,)) : bisect_right(topics, last, key=_position)]
 
     def _make_topics(self, namespace: str) -> list[_Topic]:
-        profile = self.profile
+        settings = self.settings
         topics = []
-        for number in range(profile.topics):
+        for number in range(settings.topics):
             name = f"persistent://{namespace}/t-{number}"
-            rate = profile.msg_rate * (1 + (profile.heavy - 1) * self._draw("weight", name) ** profile.shape)
+            rate = settings.msg_rate * (1 + (settings.heavy - 1) * self._draw("weight", name) ** _SHAPE)
             topics.append(_Topic(topic_hash(name), name, rate, self._draw("phase", namespace)))
         return sorted(topics)
 
@@ -168,7 +149,6 @@ class SimulatedHost:
 
     Attributes:
         msg_rate_max: Messages a second, in and out together, at which its CPU is full.
-        bandwidth_kbit: Of its network, in each direction.
         idle_percent: CPU that is used without any traffic, in percent.
     """
 
@@ -192,26 +172,19 @@ class SimulatedHost:
         )
 
 
-_USUAL = LoadProfile()
-
-
 class SimulatedSettings(SettingsGroup):
     """Synthetic load, if `source` is `simulated`: the same on all brokers, so that a bundle's load moves with it."""
 
-    topics: int = setting(_USUAL.topics, "Topics of each namespace: enough for a few dozen bundles.", ge=1, le=100_000)
-    msg_rate: float = setting(
-        _USUAL.msg_rate, "Messages a second that the lightest topics receive.", ge=0, le=1_000_000
-    )
+    topics: int = setting(200, "Topics of each namespace: enough for a few dozen bundles.", ge=1, le=100_000)
+    msg_rate: float = setting(20.0, "Messages a second that the lightest topics receive.", ge=0, le=1_000_000)
     heavy: float = setting(
-        _USUAL.heavy,
+        100.0,
         "Rate of the heaviest topics, as a multiple of the lightest: a few are heavy, as in practice.",
         ge=1,
         le=1e6,
     )
-    wave: float = setting(
-        _USUAL.wave, "Amplitude of the wave that all topics follow, in parts of their rate.", ge=0, le=1
-    )
-    noise: float = setting(_USUAL.noise, "Amplitude of the noise, likewise.", ge=0, le=1)
+    wave: float = setting(0.2, "Amplitude of the wave that all topics follow, in parts of their rate.", ge=0, le=1)
+    noise: float = setting(0.05, "Amplitude of the noise, likewise.", ge=0, le=1)
     msg_rate_max: float = setting(
         100_000.0,
         "Messages a second, received and sent together, at which the machine of a broker is full: with the default topics three "
@@ -237,19 +210,12 @@ class SimulatedSettings(SettingsGroup):
         """The synthetic sources of the bundles' load, and of the host's.
 
         Args:
-            serving: Bundles that the broker serves.
             now_s: A clock that all brokers share, in seconds since 1970.
         """
-        bundles = SimulatedSource(seed, serving, now_s, self.profile(), hot=self.hot_spot())
+        bundles = SimulatedSource(seed, serving, now_s, self, hot=self.hot_spot())
         return bundles, SimulatedHost(bundles, msg_rate_max=self.msg_rate_max)
 
-    def profile(self) -> LoadProfile:
-        return LoadProfile(
-            topics=self.topics, msg_rate=self.msg_rate, heavy=self.heavy, wave=self.wave, noise=self.noise
-        )
-
     def hot_spot(self) -> HotSpot | None:
-        """The increased load of a namespace; None without one."""
         if self.hot_namespace is None:
             return None
         return HotSpot(self.hot_namespace, self.hot_factor, self.hot_from_s)

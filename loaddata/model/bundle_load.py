@@ -93,7 +93,6 @@ def pushed(average: MessageAverage, stats: BundleStats, max_samples: int) -> Mes
 
     Args:
         average: Its figures do not count while it has no samples: the first one replaces a default.
-        stats: The sample.
         max_samples: Size of the window, at least 1.
     """
     n = min(average.samples + 1, max_samples)
@@ -226,6 +225,8 @@ THROUGHPUT_STEP: Final = 100_000.0
 RATE_STEP: Final = 100.0
 COUNT_STEP: Final = 500
 CACHE_STEP_BYTES: Final = 100_000
+_SYSTEM_TENANTS: Final = frozenset({"pulsar", "sla-monitor"})
+"""Tenants whose namespaces serve the cluster itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +284,6 @@ class TopRules:
             at their former broker, shows which of the two reports wrong figures (0 as upstream).
         with_policies: Also those whose namespace has an isolation policy or an anti-affinity group (upstream
             `loadBalancerSheddingBundlesWithPoliciesEnabled`, false).
-        system_tenants: Tenants whose namespaces serve the cluster itself.
-        system_namespaces: Further namespaces that do.
         excluded: Namespaces that are never shed (upstream `loadBalancerSheddingExcludedNamespaces`).
         idle: Also those without any throughput, which upstream drops (the modular manager wants every bundle).
     """
@@ -293,8 +292,6 @@ class TopRules:
     by_resource_max: int = 0
     recent_max: int = 0
     with_policies: bool = False
-    system_tenants: frozenset[str] = frozenset({"pulsar", "sla-monitor"})
-    system_namespaces: frozenset[str] = frozenset({"pulsar/system"})
     excluded: frozenset[str] = frozenset()
     idle: bool = False
 
@@ -310,7 +307,6 @@ def top_bundles(
     or negative are left out.
 
     Args:
-        bundles: Bundle key to its load.
         has_policy: Whether a namespace has an isolation policy or an anti-affinity group.
     """
     ranked = [
@@ -352,7 +348,7 @@ def _bytes_sent(bundle: LocalBundle) -> float:
 def _counts(name: str, bundle: LocalBundle, rules: TopRules, has_policy: Callable[[str], bool]) -> bool:
     namespace = name.rpartition("/")[0]
     tenant = namespace.partition("/")[0]
-    if tenant in rules.system_tenants or namespace in rules.system_namespaces or namespace in rules.excluded:
+    if tenant in _SYSTEM_TENANTS or namespace in rules.excluded:
         return False
     if not is_sound(bundle.stats) or (not rules.idle and bundle.stats.msg_throughput <= 0):
         return False

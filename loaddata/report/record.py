@@ -35,8 +35,6 @@ AnyReport = TypeVar("AnyReport", "BrokerLoadReport", "TopBundlesReport")
 
 
 class ReportKind(StrEnum):
-    """The two reports."""
-
     BROKER_LOAD = "broker-load"
     TOP_BUNDLES = "top-bundles"
 
@@ -74,6 +72,32 @@ class TopBundlesReport:
     bundles: Sequence[TopBundle]
 
 
+class ReportedLoad(NamedTuple):
+    """Newest report of a broker.
+
+    Attributes:
+        age_s: By the reader's monotonic clock; reports older than `ttl_s` are included, the caller decides.
+        lapsed: Whether it is stale: the broker's bundles have changed since.
+    """
+
+    load: BrokerLoad
+    age_s: float
+    lapsed: bool
+
+
+class ReportedTopBundles(NamedTuple):
+    """Heaviest bundles of a broker, the lightest first; ages and marks as in `ReportedLoad`.
+
+    Attributes:
+        owned_as_of: As in `ReportHeader`; None: unknown.
+    """
+
+    bundles: Sequence[TopBundle]
+    age_s: float
+    lapsed: bool
+    owned_as_of: Mapping[int, int] | None = None
+
+
 class InvalidReportReason(StrEnum):
     """Why a record is dropped: stable words, counted."""
 
@@ -93,8 +117,6 @@ class UnwritableReportError(ValueError):
 
 
 class _BadFieldError(ValueError):
-    """A field is missing or invalid."""
-
     def __init__(self, reason: InvalidReportReason, why: str) -> None:
         super().__init__(why)
         self.reason = reason
@@ -178,12 +200,10 @@ def _checked(
 
 
 def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | InvalidRecord:
-    """The report that a record of `NAME-broker-load` holds."""
     return _decode(key, value, ReportKind.BROKER_LOAD, _broker_load_report)
 
 
 def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | InvalidRecord:
-    """The report that a record of `NAME-top-bundles` holds."""
     return _decode(key, value, ReportKind.TOP_BUNDLES, _top_bundles_report)
 
 
@@ -335,7 +355,6 @@ class Tombstone(NamedTuple):
         return self.last_offset >= held_offset
 
     def headers(self) -> Headers:
-        """As Kafka headers."""
         return (
             (REASON, self.reason.encode()),
             (LAST_OFFSET, b"%d" % self.last_offset),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -24,13 +24,12 @@ from loaddata.report.record import (
     encode_top_bundles,
     parse_tombstone,
 )
+from loaddata.settings import LoadSettings
 from loaddata.view.ownership import OwnChanges
 from statechannel.protocol.side_record import Headers
 
 
 class ReportCause(StrEnum):
-    """Why a report is written."""
-
     FIRST = "first"
     FORCED = "forced"
     OWNERSHIP = "ownership"
@@ -50,25 +49,6 @@ class DueReport(NamedTuple):
 
     cause: ReportCause
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReportRules:
-    """When load is reported.
-
-    Attributes:
-        threshold_percent: A change larger than this is reported.
-        max_age_s: A report older than this is renewed.
-        peak_share: A share of samples at the peak (`BrokerLoad.peak_share`) that reaches this, or falls below it again, is
-            reported; 0: never, as upstream.
-        weights: None compares the unweighted maximum, as the extensible manager does; weights compare the weighted one,
-            as the modular manager does.
-    """
-
-    threshold_percent: float = 10.0
-    max_age_s: float = 900.0
-    peak_share: float = 0.0
-    weights: ResourceWeights | None = None
 
 
 class WrittenReport(NamedTuple):
@@ -99,23 +79,28 @@ def changes(before: BrokerLoad, now: BrokerLoad, weights: ResourceWeights | None
     }
 
 
-def load_due(held: WrittenReport | None, now: BrokerLoad, now_s: float, rules: ReportRules) -> DueReport | None:
+def load_due(
+    held: WrittenReport | None, now: BrokerLoad, now_s: float, settings: LoadSettings, weights: ResourceWeights
+) -> DueReport | None:
     """Whether a load report is due by age or change; the comparisons are strict, as upstream's.
 
     Args:
         held: The last report; None before the first.
-        now: The load now.
         now_s: Monotonic.
+        weights: Those in force.
     """
     if held is None:
         return DueReport(ReportCause.FIRST, "nothing was reported yet")
     age_s = now_s - held.at_s
-    if age_s > rules.max_age_s:
-        return DueReport(ReportCause.AGE, f"the last report is {age_s:.1f} s old, more than {rules.max_age_s:g} s")
-    name, change = max(changes(held.load, now, rules.weights).items(), key=lambda pair: pair[1])
-    if change > rules.threshold_percent:
-        return DueReport(ReportCause.CHANGE, f"{name} changed by {change:.1f}, more than {rules.threshold_percent:g}")
-    if rules.peak_share and (held.load.peak_share >= rules.peak_share) != (now.peak_share >= rules.peak_share):
+    max_age_s, threshold_percent = settings.report_max_age_s, settings.report_threshold_percent
+    if age_s > max_age_s:
+        return DueReport(ReportCause.AGE, f"the last report is {age_s:.1f} s old, more than {max_age_s:g} s")
+    compared = weights if settings.report_compares == "weighted" else None
+    name, change = max(changes(held.load, now, compared).items(), key=lambda pair: pair[1])
+    if change > threshold_percent:
+        return DueReport(ReportCause.CHANGE, f"{name} changed by {change:.1f}, more than {threshold_percent:g}")
+    peak_share = settings.report_peak_percent / 100
+    if peak_share and (held.load.peak_share >= peak_share) != (now.peak_share >= peak_share):
         share = f"{now.peak_share * 100:.0f} % of the last samples are at the peak, {held.load.peak_share * 100:.0f} % before"
         return DueReport(ReportCause.CHANGE, share)
     return None
@@ -156,39 +141,14 @@ class LoadSample(NamedTuple):
     """A reading to be reported.
 
     Attributes:
-        load: This broker's load.
         top: Returns its heaviest bundles, the lightest first; only called if they are due.
         reading: Number of the reading that both come from, counted up.
-        measured_s: Monotonic time of that reading.
     """
 
     load: BrokerLoad
     top: Callable[[], Sequence[TopBundle]]
     reading: int
     measured_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReporterRules:
-    """Rules of a reporter.
-
-    Attributes:
-        top_interval_s: Shortest time between two reports of top bundles.
-        settle_s: How long figures need to show a bundle that came or went.
-        stale_s: Figures older than this are not reported: they would look fresh.
-        fresh_s: A tombstone of a report younger than this is answered with a new report.
-        repeat_s: Shortest time between two such answers of one kind, so that a faulty writer of
-            tombstones and this broker do not keep each other busy.
-        confirm_s: A report that was not read back within this time is written again: it may be lost.
-    """
-
-    report: ReportRules = field(default_factory=ReportRules)
-    top_interval_s: float = 15.0
-    settle_s: float = 5.0
-    stale_s: float = 30.0
-    fresh_s: float = 1_800.0
-    repeat_s: float = 10.0
-    confirm_s: float = 10.0
 
 
 @dataclass(slots=True)
@@ -216,23 +176,22 @@ class Reporter:
 
     Args:
         broker: Id of this broker, the key of its reports.
-        incarnation: This process.
 
     Attributes:
-        report: Rules for a changed load; may be replaced.
+        weights: Weights of the resources in force, with which a changed load is compared; may be replaced.
         own: The changes of ownership that the figures count.
         causes: Reports by kind and cause. `skipped`: reports that could not be written, by reason.
     """
 
-    def __init__(self, broker: str, incarnation: str, rules: ReporterRules | None = None) -> None:
+    def __init__(self, broker: str, incarnation: str, settings: LoadSettings | None = None) -> None:
         self._broker = broker
         self._incarnation = incarnation
-        self._rules = rules or ReporterRules()
+        self._settings = settings = settings or LoadSettings()
         self._lines = {kind: _Line() for kind in ReportKind}
         self._held: WrittenReport | None = None
         self._reported: tuple[int, float] | None = None
-        self.report = self._rules.report
-        self.own = OwnChanges(self._rules.settle_s)
+        self.weights = settings.weights()
+        self.own = OwnChanges(settings.settle_s)
         self.causes: Counter[tuple[ReportKind, ReportCause]] = Counter()
         self.skipped: Counter[str] = Counter()
         self.last_skipped = ""
@@ -254,7 +213,7 @@ class Reporter:
         """
         if self.own.ripen(positions, now_s):
             self.force("this broker's bundles have changed", cause=ReportCause.OWNERSHIP)
-        if not now_s - sample.measured_s <= self._rules.stale_s:
+        if not now_s - sample.measured_s <= self._settings.stale_s:
             self.skipped["stale"] += 1
             return []
         self._answer_tombstones(now_s)
@@ -264,7 +223,7 @@ class Reporter:
 
     def _broker_load(self, sample: LoadSample, now_s: float, now_ms: int) -> ReportWrite | None:
         line = self._lines[ReportKind.BROKER_LOAD]
-        due = line.forced or load_due(self._held, sample.load, now_s, self.report)
+        due = line.forced or load_due(self._held, sample.load, now_s, self._settings, self.weights)
         if due is None:
             return None
         load = replace(sample.load, reported_at_ms=now_ms)
@@ -276,7 +235,7 @@ class Reporter:
 
     def _top_bundles(self, sample: LoadSample, now_s: float, now_ms: int) -> ReportWrite | None:
         line = self._lines[ReportKind.TOP_BUNDLES]
-        due = line.forced or top_due(self._reported, sample.reading, now_s, self._rules.top_interval_s)
+        due = line.forced or top_due(self._reported, sample.reading, now_s, self._settings.top_interval_s)
         if due is None:
             return None
         self._reported = (sample.reading, now_s)
@@ -285,7 +244,7 @@ class Reporter:
 
     def _answer_tombstones(self, now_s: float) -> None:
         for kind, line in self._lines.items():
-            waits = line.provoked_s is not None and now_s - line.provoked_s < self._rules.repeat_s
+            waits = line.provoked_s is not None and now_s - line.provoked_s < self._settings.repeat_s
             if line.tombstoned is not None and not waits:
                 self.force(f"a fresh report got a tombstone ({line.tombstoned})", [kind], ReportCause.TOMBSTONED)
                 line.provoked_s, line.tombstoned = now_s, None
@@ -293,8 +252,8 @@ class Reporter:
     def _renew_unconfirmed(self, now_s: float) -> None:
         """Only for the load, whose topic every broker reads; the top bundles are reported again soon anyway."""
         line = self._lines[ReportKind.BROKER_LOAD]
-        if line.read_seq < line.seq and now_s - line.at_s >= self._rules.confirm_s and line.forced is None:
-            why = f"report {line.seq} was not read back within {self._rules.confirm_s:g} s"
+        if line.read_seq < line.seq and now_s - line.at_s >= self._settings.confirm_s and line.forced is None:
+            why = f"report {line.seq} was not read back within {self._settings.confirm_s:g} s"
             self.force(why, [ReportKind.BROKER_LOAD], ReportCause.UNCONFIRMED)
 
     def _header(self, kind: ReportKind, now_ms: int) -> ReportHeader:
@@ -333,7 +292,7 @@ class Reporter:
         if present readers do not honour it: the report is written again.
         """
         line = self._lines[kind]
-        if key != self._broker.encode() or line.seq == 0 or now_s - line.at_s > self._rules.fresh_s:
+        if key != self._broker.encode() or line.seq == 0 or now_s - line.at_s > self._settings.ttl_s:
             return
         if offset > line.offset:
             tombstone = parse_tombstone(headers, offset)

@@ -75,7 +75,6 @@ def open_admin(settings: ClientSettings, *, timeout_s: float) -> Iterator[KafkaA
     """An admin client; its own thread ends with the block.
 
     Args:
-        settings: How Kafka is reached, in librdkafka's words; TLS and SASL are translated.
         timeout_s: Bound of the first connection, and of one answer unless the settings bound it further.
 
     Raises:
@@ -112,9 +111,6 @@ def _look_for_refusal(settings: ClientSettings) -> None:
     """Ask through the other client library whether Kafka refuses this client.
 
     Kafka closes the connection after the refusal, and kafka-python then reports "socket disconnected" only.
-
-    Raises:
-        KafkaAccessDeniedError: It does.
     """
     try:
         TopicAdmin(settings, timeout_s=REFUSAL_S).cluster()
@@ -142,7 +138,6 @@ def kafka_errors(
 
     Args:
         doing: What is done, to what, as it stands in "Kafka did not answer while ...".
-        secrets: Values that must not appear in the message.
         heard: The causes that the library has logged.
     """
     try:
@@ -161,7 +156,6 @@ def kafka_errors(
 def translate_error(
     problem: BaseException, doing: str, *, secrets: tuple[str, ...] = (), causes: list[BaseException] | None = None
 ) -> KafkaAdapterError:
-    """An error of kafka-python as one of ours."""
     known = [cause for cause in causes or [] if not isinstance(cause, kafka_python.KafkaTimeoutError)]
     cause = problem
     if known and isinstance(problem, kafka_python.KafkaTimeoutError):
@@ -246,15 +240,7 @@ _HINT: Final = "Give keys and certificates as PEM: ssl.ca.location, ssl.certific
 
 
 def admin_config(settings: ClientSettings, *, timeout_s: float) -> dict[str, Any]:
-    """Keyword arguments of `KafkaAdminClient`.
-
-    Args:
-        settings: How Kafka is reached.
-        timeout_s: Bound of the first connection.
-
-    Raises:
-        ClientSettingRefusedError: What cannot be translated, or a file of keys that cannot be used.
-    """
+    """Keyword arguments of `KafkaAdminClient`."""
     properties = settings.properties
     timeout_ms = max(1, round(timeout_s * 1_000))
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
@@ -299,11 +285,7 @@ def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS context for librdkafka's `ssl.*` properties: trusted authorities and the client's own certificate.
-
-    Raises:
-        ClientSettingRefusedError: A form that cannot be translated, or a file that holds no key or certificate.
-    """
+    """The TLS context for librdkafka's `ssl.*` properties: trusted authorities and the client's own certificate."""
     refused = [name for name in _UNTRANSLATED if properties.get(name)]
     if refused:
         raise ClientSettingRefusedError(f"The rebalance planner cannot use {', '.join(refused)}.", hint=_HINT)

@@ -66,12 +66,10 @@ class Window:
 
     @property
     def first(self) -> int:
-        """Number of its first interval since the epoch."""
         return self.from_ms // self.interval_ms
 
     @property
     def slots(self) -> int:
-        """How many intervals it has."""
         return -(-self.to_ms // self.interval_ms) - self.first
 
     def slot(self, taken_at_ms: int) -> int | None:
@@ -121,7 +119,6 @@ def load_of(sums: Sums, minutes: int) -> PartitionLoad | None:
     """A partition's load; None where nothing of it is known.
 
     Args:
-        sums: Of its samples.
         minutes: Of the window, counted from the topic's first sample.
     """
     known = [count for count in sums.counts if count]
@@ -160,7 +157,6 @@ class Averager:
     """Sums samples as they are read. Open samples are bounded; sums of closed parts are small.
 
     Args:
-        window: What counts.
         held_bytes_max: Bound of figures that are held.
     """
 
@@ -171,25 +167,16 @@ class Averager:
         self._open: dict[Place, array[int]] = {}
         self._closed: dict[Place, Sums] = {}
         self._seen = bytearray(window.slots)
-        self.taken = 0
-        self.outside = 0
 
     @property
     def minutes(self) -> int:
-        """Minutes of the window that have a sample of any partition."""
         return sum(self._seen)
 
     def add(self, sample: PartitionSample) -> None:
-        """Add a sample; the last one of a partition and minute counts.
-
-        Raises:
-            TooManySamplesError: The table is full.
-        """
+        """Add a sample; the last one of a partition and minute counts."""
         slot = self.window.slot(sample.taken_at_ms)
         if slot is None:
-            self.outside += 1
             return
-        self.taken += 1
         place = (sample.topic, sample.partition)
         cells = self._open.get(place)
         if cells is None:

@@ -20,15 +20,14 @@ lines, so that a truncated file is noticed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from loaddata.bulk import uncollected
 from loaddata.model.figures import is_count, is_figure
@@ -44,19 +43,22 @@ from loaddata.samples.partitions import (
 from loaddata.samples.strict_json import (
     NUMBER_MAX,
     STRICT,
+    Amount,
+    amount_faults,
     checked_format,
     cut,
+    duplicates,
     located,
+    place_faults,
     read_raw,
+    replica_faults,
     top_level,
-    twice,
     validated,
     write_document,
 )
 from statechannel.errors import ExitCode, StateChannelError
 
 LAYOUT_FORMAT: Final = "kafka-layout/1"
-TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _PREFERRED: Final = -1
 """Stands for a leader that the file does not name."""
 _LAYOUT_HINT: Final = (
@@ -85,18 +87,18 @@ class _PartitionPart:
     offline: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    disk_bytes: int | None = None
-    bytes_in_per_s: int | None = None
-    bytes_out_per_s: int | None = None
-    cpu_units: int | None = None
-    completeness: float = 1.0
+    disk_bytes: Amount | None = None
+    bytes_in_per_s: Amount | None = None
+    bytes_out_per_s: Amount | None = None
+    cpu_units: Amount | None = None
+    completeness: Annotated[float, Field(ge=0, le=1)] = 1.0
 
 
 class _TopicPart(BaseModel):
     model_config = STRICT
     name: str
     topic_id: str = ""
-    min_isr: int = 1
+    min_isr: Annotated[int, Field(ge=1, le=NUMBER_MAX)] = 1
     internal: bool = False
     partitions: tuple[_PartitionPart, ...]
 
@@ -123,11 +125,7 @@ _ADAPTER: Final = TypeAdapter(_File)
 
 
 def write_layout(path: Path, layout: ClusterLayout, loads: PartitionLoads) -> None:
-    """Write a layout and its loads; the file appears when it is whole, and equal ones give equal bytes.
-
-    Raises:
-        StateChannelError: It cannot be written.
-    """
+    """Write a layout and its loads; the file appears when it is whole, and equal ones give equal bytes."""
     write_document(
         path,
         {
@@ -246,23 +244,18 @@ def _faults(file: _File) -> Iterator[str]:
         yield "brokers: expected at least one"
     yield from _broker_faults(file)
     known = {broker.id for broker in file.brokers}
-    seen: set[str] = set()
+    yield from duplicates("topics", [topic.name for topic in file.topics])
     together = dict.fromkeys(_LOADS[:-1], 0)
     for index, topic in enumerate(file.topics):
-        where = f"topics[{index}]"
-        if not TOPIC_NAME.fullmatch(topic.name) or topic.name in {".", ".."}:
-            yield f"{where}.name: {cut(repr(topic.name))} is not a name that Kafka allows"
-        if topic.name in seen:
-            yield f"{where}.name: {cut(topic.name)} is listed twice"
-        seen.add(topic.name)
-        if not 1 <= topic.min_isr <= NUMBER_MAX:
-            yield f"{where}.min_isr: expected at least 1, found {topic.min_isr}"
+        yield from (f"topics[{index}].name: {fault}" for fault in place_faults(topic.name, 0))
         numbers = [partition.partition for partition in topic.partitions]
-        if sorted(numbers) != list(range(len(numbers))):
-            yield f"topic {cut(topic.name)}: {_numbering(numbers)}"
+        yield from duplicates(f"partitions of topic {cut(topic.name)}", numbers)
+        missing = set(range(len(set(numbers)))) - set(numbers)
+        if missing:
+            yield f"topic {cut(topic.name)}: partition {min(missing)} is missing (numbers start at 0, without gaps)"
         for partition in topic.partitions:
-            for name in _LOADS[:-1]:
-                together[name] += max(0, getattr(partition, name) or 0) * len(partition.replicas)
+            for name in together:
+                together[name] += (getattr(partition, name) or 0) * len(partition.replicas)
             yield from (
                 f"{cut(topic.name)}-{partition.partition}: {fault}" for fault in _partition_faults(partition, known)
             )
@@ -272,48 +265,25 @@ def _faults(file: _File) -> Iterator[str]:
 
 
 def _broker_faults(file: _File) -> Iterator[str]:
-    seen: set[int] = set()
+    yield from duplicates("brokers", [broker.id for broker in file.brokers])
     for index, broker in enumerate(file.brokers):
         where = f"brokers[{index}]"
-        if not 0 <= broker.id < 2**31:
-            yield f"{where}.id: {broker.id} is not a broker id"
-        if broker.id in seen:
-            yield f"{where}.id: {broker.id} is listed twice"
-        seen.add(broker.id)
+        yield from amount_faults(f"{where}.id", broker.id, 2**31 - 1)
         if broker.rack is not None and not broker.rack.strip():
             yield f"{where}.rack: expected a name or null, found {broker.rack!r}"
-        paths = [directory.path for directory in broker.log_dirs]
-        if len(set(paths)) < len(paths):
-            yield f"{where}.log_dirs: a path is listed twice"
+        yield from duplicates(f"{where}.log_dirs", [directory.path for directory in broker.log_dirs])
         for directory in broker.log_dirs:
             for name in ("total_bytes", "usable_bytes"):
-                value = getattr(directory, name)
-                if value is not None and not 0 <= value <= NUMBER_MAX:
-                    yield f"{where}, {cut(directory.path)}: {name}: {_bounded(value)}"
+                yield from amount_faults(f"{where}, {cut(directory.path)}: {name}", getattr(directory, name))
             for topic, number, size in directory.replicas:
-                if not 0 <= size <= NUMBER_MAX:
-                    yield f"{where}, {cut(directory.path)}: {cut(topic)}-{number}: {_bounded(size)}"
-        places = [replica[:2] for directory in broker.log_dirs for replica in directory.replicas]
-        if len(set(places)) < len(places):
-            yield f"{where}.log_dirs: a replica is in two directories"
-
-
-def _numbering(numbers: list[int]) -> str:
-    again = twice(numbers)
-    if again is not None:
-        return f"partition {again} is listed twice"
-    there = set(numbers)
-    missing = next(number for number in range(len(numbers) + 1) if number not in there)
-    return f"partition {missing} is missing (numbers start at 0, without gaps)"
+                yield from amount_faults(f"{where}, {cut(directory.path)}: {cut(topic)}-{number}", size)
+        replicas = [f"{topic}-{number}" for each in broker.log_dirs for topic, number, _ in each.replicas]
+        yield from duplicates(f"{where}: replicas of log_dirs", replicas)
 
 
 def _partition_faults(part: _PartitionPart, known: set[int]) -> Iterator[str]:
+    yield from replica_faults("replicas", part.replicas)
     replicas = set(part.replicas)
-    if not replicas:
-        yield "replicas: expected at least one"
-    again = twice(part.replicas)
-    if again is not None:
-        yield f"replicas: broker {again} is listed twice"
     for broker in sorted(replicas - known):
         yield f"replicas: broker {broker} is not listed in brokers; list one that is down with alive false"
     if part.leader not in (None, _PREFERRED) and part.leader not in replicas:
@@ -321,16 +291,6 @@ def _partition_faults(part: _PartitionPart, known: set[int]) -> Iterator[str]:
     for name in ("isr", "offline", "adding", "removing"):
         for broker in sorted(set(getattr(part, name) or ()) - replicas):
             yield f"{name}: broker {broker} has no replica"
-    for name in _LOADS[:-1]:
-        value = getattr(part, name)
-        if value is not None and not 0 <= value <= NUMBER_MAX:
-            yield f"{name}: {_bounded(value)}"
-    if not 0 <= part.completeness <= 1:
-        yield f"completeness: expected 0 to 1, found {part.completeness}"
-
-
-def _bounded(value: int) -> str:
-    return f"expected 0 to {NUMBER_MAX}, found {cut(str(value))}"
 
 
 LOADS_FORMAT: Final = "kafka-loads/1"
@@ -377,11 +337,7 @@ def lines_of(
 
 
 def newest(path: Path) -> Path:
-    """The file itself; of a folder of the job's table the newest snapshot's.
-
-    Raises:
-        LoadsFileError: It is a folder without one.
-    """
+    """The file itself; of a folder of the job's table the newest snapshot's."""
     if not path.is_dir():
         return path
     for folder in (path / FOLDER, path):
@@ -400,12 +356,8 @@ def read_loads_file(path: Path, *, cluster: str = "", completeness_min: float = 
     """Loads of a file, or of the newest snapshot of a table.
 
     Args:
-        path: The file, or the folder of the table.
         cluster: Kafka's id of the cluster that they must belong to; empty: any.
         completeness_min: Partitions with a smaller part of the window measured are left out.
-
-    Raises:
-        LoadsFileError: It cannot be read, has another format or cluster, or is truncated.
     """
     file = newest(path)
     try:

@@ -1,4 +1,4 @@
-"""The load of each partition from the measurements of one minute, by the formulas of partitions-samples.md. Pure.
+"""The load of each partition from the measurements of one minute, by the formulas of design/partitions.md. Pure.
 
 Kafka reports log sizes by partition, traffic by topic and broker, and CPU by broker. The formulas:
 
@@ -23,15 +23,12 @@ from loaddata.samples.partitions import (
     ClusterLayout,
     KafkaBroker,
     KafkaPartition,
-    PartitionLoad,
     PartitionResource,
     PartitionSample,
 )
 
 LEADER_WEIGHT: Final = 3
 """A byte from a client costs the CPU as much as three bytes of replication."""
-FOLLOWER_PART: Final = 3
-"""A follower takes a third of its leader's CPU."""
 ALL: Final = frozenset(PartitionResource)
 
 
@@ -111,7 +108,6 @@ def per_leader(rate: FigureOrHole | None, leaders: int) -> FigureOrHole:
 
     Args:
         rate: Of the topic on the broker, bytes/s.
-        leaders: Leaders of the topic that the broker holds.
     """
     figure = sound(rate)
     if isinstance(figure, Hole):
@@ -122,14 +118,7 @@ def per_leader(rate: FigureOrHole | None, leaders: int) -> FigureOrHole:
 def cpu_share(
     cpu: FigureOrHole, partition_in: FigureOrHole, broker_in: FigureOrHole, replication_in: FigureOrHole
 ) -> FigureOrHole:
-    """A leader's part of all of the broker's CPU, 0 to 1 (document, section 2.4).
-
-    Args:
-        cpu: Of the broker's process, 0 to 1.
-        partition_in: Bytes/s from clients to the partition.
-        broker_in: Bytes/s from clients to the broker.
-        replication_in: Bytes/s from other brokers to the broker.
-    """
+    """A leader's part of all of the broker's CPU, 0 to 1 (document, section 2.4)."""
     used, part = sound(cpu, 1.0), sound(partition_in)
     clients, replication = sound(broker_in), sound(replication_in)
     if isinstance(used, Hole) or isinstance(part, Hole) or isinstance(clients, Hole) or isinstance(replication, Hole):
@@ -138,17 +127,6 @@ def cpu_share(
     if whole == 0:
         return Hole.ZERO_DENOMINATOR
     return sound(used * part / whole, 1.0)
-
-
-def follower(load: PartitionLoad) -> PartitionLoad:
-    """The load of one follower of a partition: its bytes in are replication, and no client reads from it."""
-    return PartitionLoad(
-        disk_bytes=load.disk_bytes,
-        bytes_in_per_s=load.bytes_in_per_s,
-        bytes_out_per_s=None if load.bytes_out_per_s is None else 0,
-        cpu_units=None if load.cpu_units is None else load.cpu_units // FOLLOWER_PART,
-        completeness=load.completeness,
-    )
 
 
 def samples_of(
@@ -164,13 +142,8 @@ def samples_of(
     """Samples of all partitions whose leader reported something.
 
     Args:
-        layout: Who leads what.
         readings: By broker; a missing one did not answer.
-        taken_at_ms: Start of the minute.
-        source: Name of the source.
         offers: What this source measures at all; the rest is missing without being counted as a hole.
-        silent: Why brokers did not answer, handed on.
-        remarks: Handed on.
     """
     brokers = {broker.id: broker for broker in layout.brokers}
     held = Counter(

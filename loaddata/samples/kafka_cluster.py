@@ -39,15 +39,12 @@ BROKER_S: Final = 5.0
 """Longest wait for one broker's log directories: one that has just died is still listed."""
 CORDONS_SINCE: Final = (4, 3)
 MIN_ISR: Final = "min.insync.replicas"
-SIZES_SOURCE: Final = "log directories"
 
 
 def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0) -> ClusterLayout:
     """The cluster as it is.
 
     Args:
-        admin: See `open_admin`.
-        now_ms: Wall clock.
         timeout_s: Bound of the tries of each call together.
 
     Raises:
@@ -60,7 +57,7 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
     moving = _moving(admin, timeout_s, remarks)
     with kafka_errors("reading the topics"):
         described = ask(admin, admin.describe_topics, timeout_s=timeout_s)
-    complete = [_topic_of(topic, moving, remarks) for topic in described]
+    complete = [topic_of(topic, moving, remarks) for topic in described]
     topics = {topic.name: topic for topic in complete if topic is not None}
     least = _min_isr(admin, sorted(topics), timeout_s, remarks)
     brokers = _brokers(admin, cluster["brokers"], topics, timeout_s, remarks)
@@ -76,11 +73,7 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
 
 
 def read_sizes(admin: KafkaAdminClient, layout: ClusterLayout, *, timeout_s: float = 30.0) -> PartitionLoads:
-    """Disk of each partition from the log directories: the leader's replica, or the largest where the leader's is missing.
-
-    Raises:
-        KafkaAdapterError: No broker answered; one that does not is a hole.
-    """
+    """Disk of each partition from the log directories: the leader's replica, or the largest where the leader's is missing."""
     sizes = read_replica_sizes(admin, layout, timeout_s=timeout_s)
     of: dict[tuple[str, int], PartitionLoad] = {}
     for topic, partition in layout.partitions():
@@ -90,7 +83,7 @@ def read_sizes(admin: KafkaAdminClient, layout: ClusterLayout, *, timeout_s: flo
             of[topic.name, partition.partition] = PartitionLoad(
                 disk_bytes=max(replica_sizes.values()) if size is None else size
             )
-    return PartitionLoads(of=of, to_ms=layout.read_at_ms, source=SIZES_SOURCE)
+    return PartitionLoads(of=of, to_ms=layout.read_at_ms, source="log directories")
 
 
 def read_replica_sizes(
@@ -100,9 +93,6 @@ def read_replica_sizes(
 
     Args:
         silent: Takes a sentence for each broker that did not answer.
-
-    Raises:
-        KafkaAdapterError: No broker at all answered.
     """
     held: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for topic, partition in layout.partitions():
@@ -132,13 +122,17 @@ def read_replica_sizes(
 
 def _sizes_in(directories: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, int]]:
     for directory in directories:
-        if directory["error_code"] != 0:
-            continue
-        for topic in directory["topics"]:
-            for partition in topic["partitions"]:
-                # A future replica is on its way between two directories of the broker: its other copy counts.
-                if not partition["is_future_key"] and partition["partition_size"] >= 0:
-                    yield topic["name"], partition["partition_index"], partition["partition_size"]
+        for topic, number, size, is_future in replicas_in(directory):
+            # A future replica is on its way between two directories of the broker: its other copy counts.
+            if directory["error_code"] == 0 and not is_future and size >= 0:
+                yield topic, number, size
+
+
+def replicas_in(directory: Mapping[str, Any]) -> Iterator[tuple[str, int, int, bool]]:
+    """Topic, partition and size of each replica in a log directory, and whether it is still being copied there."""
+    for topic in directory["topics"]:
+        for part in topic["partitions"]:
+            yield topic["name"], part["partition_index"], part["partition_size"], part["is_future_key"]
 
 
 def _log_dirs(
@@ -188,7 +182,7 @@ def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks
         return ()
     if not directories:  # the library does not look at the answer's error
         remarks.append(f"broker {broker} listed no log directory: this client may not Describe the cluster")
-    reported = reports_cordons(admin)
+    reported = _reports_cordons(admin)
     return tuple(
         LogDir(
             path=directory["log_dir"],
@@ -202,7 +196,7 @@ def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks
     )
 
 
-def reports_cordons(admin: KafkaAdminClient) -> bool:
+def _reports_cordons(admin: KafkaAdminClient) -> bool:
     """Whether this Kafka reports cordoned log directories (KIP-1066)."""
     version = getattr(admin, "_manager", None) and admin._manager.broker_version  # noqa: SLF001 - there is no public way
     return version is not None and tuple(version[:2]) >= CORDONS_SINCE
@@ -224,10 +218,14 @@ def _moving(
     return {(place.topic, place.partition): reassignment for place, reassignment in reassignments.items()}
 
 
-def _topic_of(
+def topic_of(
     described: Mapping[str, Any], moving: Mapping[tuple[str, int], Mapping[str, Any]], remarks: list[str]
 ) -> KafkaTopic | None:
-    """None with a remark for one that is being made or deleted at this moment."""
+    """A topic as kafka-python describes it; None with a remark for one that is being made or deleted at this moment.
+
+    Args:
+        moving: Its reassignments under way.
+    """
     name, parts = described["name"], sorted(described["partitions"], key=lambda part: int(part["partition_index"]))
     problem = described["error_code"]
     if problem or [part["partition_index"] for part in parts] != list(range(len(parts))) or not parts:
@@ -236,14 +234,13 @@ def _topic_of(
         return None
     return KafkaTopic(
         name=name,
-        partitions=tuple(partition_of(part, moving.get((name, part["partition_index"]), {})) for part in parts),
+        partitions=tuple(_partition_of(part, moving.get((name, part["partition_index"]), {})) for part in parts),
         topic_id=_id_of(described.get("topic_id")),
         internal=bool(described.get("is_internal", False)),
     )
 
 
-def partition_of(described: Mapping[str, Any], moving: Mapping[str, Any]) -> KafkaPartition:
-    """A partition as kafka-python describes it; `moving` is its reassignment under way, if any."""
+def _partition_of(described: Mapping[str, Any], moving: Mapping[str, Any]) -> KafkaPartition:
     leader = described["leader_id"]
     return KafkaPartition(
         partition=described["partition_index"],
@@ -286,7 +283,6 @@ class ReadLoads:
     Attributes:
         loads: Of all partitions that have samples; `source` says in a sentence where they are from.
         minutes: Minutes of the window that have a sample of any partition.
-        window: What was asked for.
         counts: What was read, including records that are not samples.
         incomplete: Partitions that were left out since too little of the window was measured.
     """
@@ -310,16 +306,9 @@ def read_loads(
     """Averages of the last `window_s`; None: there is no such topic.
 
     Args:
-        topic: Where the samples are.
-        now_ms: Wall clock.
-        window_s: Time before now over which samples count.
         interval_s: Time between two samples of a partition.
         completeness_min: Partitions with a smaller part of the window measured are left out.
         cluster: Samples of other clusters do not count; empty: all do.
-
-    Raises:
-        KafkaAdapterError: Kafka does not answer.
-        TooManySamplesError: There are more than the plain reader may hold.
     """
     if topic.partitions() is None:
         return None
@@ -351,11 +340,6 @@ def loads_now(
     Averages that the Spark job has made, if `file` names them (a file, or the job's table); else those of the sample topic, if
     the window has samples; a partition without a size in any sample has that of its log directory. Without any
     sample sizes are all that is known. Partitions that the cluster has no more are left out.
-
-    Raises:
-        KafkaAdapterError: Kafka does not answer.
-        TooManySamplesError: See `read_loads`.
-        LoadsFileError: The file cannot be used, or is older than the window.
     """
     places = [(each.name, part.partition) for each, part in layout.partitions()]
     if file is not None:
@@ -398,17 +382,8 @@ def _completed(
     of = {place: loads.of[place] for place in places if place in loads.of}
     without = [place for place in places if place not in of or of[place].disk_bytes is None]
     if without:
-        filled = with_sizes(of, without, read_sizes(admin, layout, timeout_s=timeout_s).of)
-        source += f"; sizes of {filled} partitions from the log directories"
+        sizes = read_sizes(admin, layout, timeout_s=timeout_s).of
+        filled = {place: sizes[place].disk_bytes for place in without if place in sizes}
+        of |= {place: replace(of.get(place, PartitionLoad()), disk_bytes=size) for place, size in filled.items()}
+        source += f"; sizes of {len(filled)} partitions from the log directories"
     return replace(loads, of={place: of[place] for place in places if place in of}, source=source)
-
-
-def with_sizes(of: dict[Place, PartitionLoad], without: list[Place], sizes: Mapping[Place, PartitionLoad]) -> int:
-    """Fill in the disk of partitions that have none; returns of how many."""
-    filled = 0
-    for place in without:
-        size = sizes[place].disk_bytes if place in sizes else None
-        if size is not None:
-            of[place] = replace(of[place], disk_bytes=size) if place in of else PartitionLoad(disk_bytes=size)
-            filled += 1
-    return filled

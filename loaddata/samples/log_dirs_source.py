@@ -49,12 +49,7 @@ class Look(NamedTuple):
 
 
 def bytes_in(before: Look | None, now: Look) -> FigureOrHole:
-    """Bytes/s that came into a log between two readings. Pure; see the module.
-
-    Args:
-        before: None: this is the first reading.
-        now: The second.
-    """
+    """Bytes/s that came into a log between two readings. Pure; see the module."""
     if before is None or now.at_s <= before.at_s:
         return Hole.FIRST_LOOK
     passed_s = now.at_s - before.at_s
@@ -71,11 +66,6 @@ def bytes_in(before: Look | None, now: Look) -> FigureOrHole:
 
 
 def make(options: SourceOptions) -> PartitionSource:
-    """The source, by its options.
-
-    Raises:
-        SourceError: No admin client is available.
-    """
     if options.admin is None:
         raise SourceError(
             "the source log-dirs asks the cluster, and no cluster is named", hint="Give --bootstrap-servers."
@@ -84,12 +74,7 @@ def make(options: SourceOptions) -> PartitionSource:
 
 
 class LogDirsSource:
-    """Looks at the logs.
-
-    Args:
-        admin: See `loaddata.samples.admin.open_admin`.
-        timeout_s: Bound of the tries of each call.
-    """
+    """Looks at the logs."""
 
     name = NAME
 
@@ -99,11 +84,6 @@ class LogDirsSource:
         self._before: dict[Part, Look] = {}
 
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
-        """See `PartitionSource`.
-
-        Raises:
-            KafkaAdapterError: No broker listed its log directories.
-        """
         remarks: list[str] = []
         sizes = read_replica_sizes(self._admin, layout, timeout_s=self._timeout_s, silent=remarks)
         led: dict[int, list[Part]] = defaultdict(list)

@@ -57,10 +57,8 @@ class KafkaPartition:
     """One partition, by broker ids.
 
     Attributes:
-        partition: Its number.
         replicas: In order; the first is the preferred leader.
         leader: None where there is none.
-        isr: Replicas that are in sync.
         offline: Replicas on brokers or log directories that are away.
         adding: Replicas that a reassignment under way adds.
         removing: Replicas that a reassignment under way removes.
@@ -76,7 +74,6 @@ class KafkaPartition:
 
     @property
     def in_motion(self) -> bool:
-        """Whether a reassignment of it is under way."""
         return bool(self.adding or self.removing)
 
 
@@ -157,7 +154,6 @@ class PartitionLoads:
     Attributes:
         of: By topic and partition. Partitions that are not in it have no known load.
         from_ms: Start of the window (wall clock); 0: no window, sizes as they are now.
-        to_ms: Its end.
         source: Where they are from, for people.
     """
 
@@ -175,17 +171,12 @@ class PartitionSample:
     """What one partition's leader carried in one minute; None: that was not measured.
 
     Attributes:
-        cluster: Kafka's cluster id.
         broker: Id of the broker that led the partition then.
-        host: Its address.
-        topic: Name of the topic.
-        partition: Number of the partition.
         taken_at_ms: Wall clock, start of the minute, milliseconds since the epoch.
         disk_bytes: Size of the leader's log (`kafka.log:type=Log,name=Size`).
         bytes_in_per_s: What clients wrote to the leader.
         bytes_out_per_s: What clients read from the leader.
         cpu_share: Part of all of the broker's CPU that this partition takes, 0 to 1.
-        source: Name of the source that measured it.
     """
 
     cluster: str

@@ -52,7 +52,6 @@ class NameRule:
     """One name of one figure.
 
     Attributes:
-        figure: What it is.
         name: Of the series, in lower case.
         kind: A value (a rate, a size, a share), or a total whose growth per second is the value.
         mbean: The value that the label `name` must have; empty: any.
@@ -225,11 +224,6 @@ class AnswerError(Exception):
 
 
 def checked_url(url: str) -> str:
-    """The address of a server of metrics.
-
-    Raises:
-        SourceError: It is not such an address, or has credentials.
-    """
     if not is_http_url(url):
         raise SourceError(f"{cut(url)} is not an address of metrics", hint="Such as http://broker-1:7071/metrics.")
     parts = urlsplit(url)
@@ -242,11 +236,7 @@ def checked_url(url: str) -> str:
 
 
 def get(url: str, *, timeout_s: float, bytes_max: int, retries: int = 0) -> bytes:
-    """The answer's body. `timeout_s` bounds each try from the connection to the last byte; a busy server is asked again.
-
-    Raises:
-        AnswerError: There is none.
-    """
+    """The answer's body. `timeout_s` bounds each try from the connection to the last byte; a busy server is asked again."""
     tries = Retrying(
         retry=retry_if_exception(lambda error: isinstance(error, HttpError) and error.retryable),
         stop=stop_after_attempt(1 + retries),
@@ -265,15 +255,9 @@ AT_ONCE: Final = 8
 RATE_OVER: Final = "2m"
 """Over so long a Prometheus server takes the growth of a total: two samples have to lie within."""
 _SHOWN_MAX: Final = 200
-_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def make(options: SourceOptions) -> PartitionSource:
-    """The source, by its options: a server, or the brokers' own endpoints.
-
-    Raises:
-        SourceError: Neither is named, or both, or an address is none.
-    """
     if bool(options.server) is bool(options.endpoints):
         raise SourceError(
             "the source prometheus wants either endpoints of brokers or a Prometheus server",
@@ -293,11 +277,7 @@ class EndpointSource:
         self._before: dict[int, TotalsBefore] = defaultdict(TotalsBefore)
 
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
-        """See `PartitionSource`.
-
-        Raises:
-            SourceError: An endpoint belongs to no broker, or to several.
-        """
+        """See `PartitionSource`."""
         addresses = self._addresses(layout)
         with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="scrape") as pool:
             answers = dict(zip(addresses, pool.map(self._scraped, addresses.values()), strict=True))
@@ -343,17 +323,12 @@ class EndpointSource:
 
 def _endpoint(text: str) -> tuple[int | None, str]:
     number, equals, url = text.partition("=")
-    if equals and _ID.fullmatch(number.strip()):
+    if equals and _NUMBER.fullmatch(number.strip()):
         return int(number), checked_url(url.strip())
     return None, checked_url(text.strip())
 
 
 def broker_at(host: str, layout: ClusterLayout, what: str) -> int:
-    """The broker at a host.
-
-    Raises:
-        SourceError: There is none, or there are several.
-    """
     ids = [broker.id for broker in layout.brokers if broker.alive and broker.host == host]
     if len(ids) != 1:
         count = "no broker" if not ids else f"{len(ids)} brokers"
@@ -365,11 +340,6 @@ def broker_at(host: str, layout: ClusterLayout, what: str) -> int:
 
 
 def points_of(body: bytes) -> Iterator[SeriesPoint]:
-    """Series of an answer in Prometheus' text form.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
     try:
         for family in text_string_to_metric_families(body.decode("utf-8")):
             for sample in family.samples:
@@ -388,11 +358,7 @@ class ServerSource:
         self._server = checked_url(options.server).rstrip("/")
 
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
-        """See `PartitionSource`; rates are the server's.
-
-        Raises:
-            SourceError: The server does not answer, or answers with an error.
-        """
+        """See `PartitionSource`; rates are the server's."""
         del mono_s
         measured: dict[int, dict[Figure, dict[Part, FigureOrHole]]] = defaultdict(dict)
         unknown: set[str] = set()
@@ -474,11 +440,7 @@ def query_of(rule: NameRule) -> str:
 
 
 def vector_of(body: bytes) -> list[tuple[Mapping[str, str], float]]:
-    """Labels and values of an answer to an instant query.
-
-    Raises:
-        AnswerError: It is not such an answer.
-    """
+    """Labels and values of an answer to an instant query."""
     try:
         answer: Any = orjson.loads(body)
         if answer["status"] != "success":

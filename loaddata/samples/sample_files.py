@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 from loaddata.samples.formulas import SampledMinute
 from loaddata.samples.partitions import ClusterLayout, PartitionSample
-from loaddata.samples.sample_record import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
+from loaddata.samples.sample_topic import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
 from statechannel.errors import ExitCode
 
@@ -39,11 +39,6 @@ _RATES: Final = frozenset({"bytes_in_per_s", "bytes_out_per_s", "cpu_share"})
 
 
 def make(options: SourceOptions) -> PartitionSource:
-    """The source, by its options.
-
-    Raises:
-        SourceError: No file is named.
-    """
     if options.file is None:
         raise SourceError(
             "the source file needs a file", hint="Give --from-file FILE: JSON lines, or CSV with a header."
@@ -60,11 +55,7 @@ class FileSource:
         self._path = path
 
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
-        """See `PartitionSource`; those of another cluster are left out.
-
-        Raises:
-            SourceError: The file cannot be read, or is too large.
-        """
+        """See `PartitionSource`; those of another cluster are left out."""
         del taken_at_ms, mono_s
         junk: Counter[InvalidSampleReason] = Counter()
         samples = []
@@ -82,11 +73,7 @@ class FileSource:
 
 
 def read_samples(path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
-    """Each line's sample, or why it is not one; CSV for a name that ends in `.csv`.
-
-    Raises:
-        SourceError: The file cannot be read, or its header has no fields of samples.
-    """
+    """Each line's sample, or why it is not one; CSV for a name that ends in `.csv`."""
     try:
         if path.exists() and not path.is_file():  # a pipe or device might never end
             raise SourceError(

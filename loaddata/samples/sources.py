@@ -32,11 +32,8 @@ class SourceOptions:
         server: Address of a Prometheus server; empty: brokers are asked themselves.
         broker_label: Label of that server's series that names their broker.
         brokers: Broker ids by values of the label that are not the broker's host.
-        file: File of samples.
         admin: An admin client (kafka-python's), for sources that ask the cluster.
-        timeout_s: Longest wait for one answer.
         retries: Further tries of a request that was not answered.
-        answer_bytes_max: Longest answer that is read.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -63,12 +60,7 @@ class PartitionSource(Protocol):
         """Samples of this minute.
 
         Args:
-            layout: The cluster as it is now.
-            taken_at_ms: Start of the minute, wall clock.
             mono_s: Monotonic time, for rates over two looks.
-
-        Raises:
-            StateChannelError: Nothing at all could be measured.
         """
         ...
 
@@ -78,11 +70,6 @@ def names() -> list[str]:
 
 
 def open_source(name: str, options: SourceOptions) -> PartitionSource:
-    """A source by its name.
-
-    Raises:
-        SourceError: There is none of that name, it cannot be imported, or its options are unsuitable.
-    """
     points = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
         raise SourceError(f"unknown source of samples `{name}`", hint=f"Installed are: {', '.join(names()) or 'none'}.")

@@ -6,18 +6,20 @@ Both files of the planner (`kafka-layout/1`, `partition-plan/1`) and Kafka's own
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import orjson
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from statechannel.errors import StateChannelError
 from statechannel.files import new_file
 
 Document = TypeVar("Document")
+Thing = TypeVar("Thing", bound=Hashable)
 Refuse = Callable[[str, str], StateChannelError]
 """Makes the error of a file: what is wrong, and what to do."""
 
@@ -25,6 +27,8 @@ STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 SIZE_MAX_BYTES: Final = 1 << 31
 NUMBER_MAX: Final = 2**62
 """Larger whole numbers would not fit into the arrays of the planner."""
+Amount = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 SHOWN_MAX: Final = 8
 _FOUND_MAX: Final = 60
 _BOM: Final = b"\xef\xbb\xbf"
@@ -40,11 +44,6 @@ def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES
 
     Args:
         path: A plain file: no device or pipe, which might never end.
-        refuse: Makes the error.
-        size_max_bytes: Larger ones are not read.
-
-    Raises:
-        StateChannelError: From `refuse`.
     """
     try:
         if path.exists() and not path.is_file():
@@ -61,11 +60,7 @@ def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES
 
 
 def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mapping[str, Any]:
-    """The names of the whole with their values, as far as these are plain: inner objects are None, but were looked at.
-
-    Raises:
-        StateChannelError: From `refuse`: no text, no JSON, nested too deeply, a name twice in an object, NaN or Infinity.
-    """
+    """The names of the whole with their values, as far as these are plain: inner objects are None, but were looked at."""
     # Inner objects are dropped at once, so that this pass takes no memory; the outermost is the last one.
     last = list[dict[str, Any]]()
 
@@ -95,11 +90,7 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
 
 
 def checked_format(format_name: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
-    """Refuse another format; an unknown version of the same one has a hint of its own.
-
-    Raises:
-        StateChannelError: From `refuse`.
-    """
+    """Refuse another format; an unknown version of the same one has a hint of its own."""
     if format_name == wanted:
         return
     kind = wanted.partition("/")[0]
@@ -113,11 +104,6 @@ def checked_format(format_name: object, wanted: str, where: object, refuse: Refu
 
 
 def validated(raw: bytes, adapter: TypeAdapter[Document], where: object, refuse: Refuse, *, hint: str) -> Document:
-    """The file as a value.
-
-    Raises:
-        StateChannelError: From `refuse`: fields that are missing, unknown, or of another kind.
-    """
     try:
         return adapter.validate_json(raw)
     except ValidationError as error:
@@ -132,9 +118,43 @@ def located(where: object, faults: Sequence[str]) -> str:
     return f"{where}: {shown[0]}" if len(faults) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
 
 
-def twice(numbers: Sequence[int]) -> int | None:
-    """A number that appears twice; None: each appears once."""
-    return None if len(set(numbers)) == len(numbers) else Counter(numbers).most_common(1)[0][0]
+def amount_faults(name: str, value: float | None, most: float = NUMBER_MAX) -> Iterator[str]:
+    """None is an amount that is not known."""
+    if value is not None and not 0 <= value <= most:
+        yield f"{name}: expected 0 to {most}, got {cut(str(value))}"
+
+
+def place_faults(topic: str, partition: int) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
+        yield f"{cut(repr(topic))} is not a valid topic name"
+    if not 0 <= partition < 2**31:
+        yield f"{cut(str(partition))} is not a valid partition number"
+
+
+def replica_faults(name: str, replicas: Sequence[int], known: Set[int] = frozenset()) -> Iterator[str]:
+    """Faults of a list of replicas.
+
+    Args:
+        known: Ids of the brokers that there are; empty: any may be named.
+    """
+    if not replicas or min(replicas) < 0:
+        yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
+    again = twice(replicas)
+    if again is not None:
+        yield f"{name}: broker {again} is duplicated"
+    for broker in sorted(set(replicas) - known)[:1] if known else []:
+        yield f"{name}: broker {broker} is not listed in brokers"
+
+
+def twice(things: Sequence[Thing]) -> Thing | None:
+    """What appears twice; None: each appears once."""
+    return None if len(set(things)) == len(things) else Counter(things).most_common(1)[0][0]
+
+
+def duplicates(name: str, things: Sequence[Hashable]) -> Iterator[str]:
+    again = twice(things)
+    if again is not None:
+        yield f"{name}: {cut(str(again))} is duplicated"
 
 
 def sentence(detail: Any) -> str:
@@ -158,11 +178,7 @@ def cut(text: str) -> str:
 
 
 def write_document(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a file that appears when it is whole; a line a name, and of a list of objects a line each.
-
-    Raises:
-        StateChannelError: It cannot be written.
-    """
+    """Write a file that appears when it is whole; a line a name, and of a list of objects a line each."""
     with new_file(path) as file:
         for part in document_parts(document):
             file.write(part)

@@ -106,8 +106,6 @@ class Expiry:
 
 
 class HasHeader(Protocol):
-    """A report."""
-
     @property
     def header(self) -> ReportHeader: ...
 
@@ -164,7 +162,6 @@ class ReportEntry(Generic[Report]):
     """The newest report of one broker.
 
     Attributes:
-        offset: Its offset in the topic.
         born_s: Estimate of the reader's monotonic time at which it was written.
         size_bytes: Of the record's value.
     """
@@ -180,7 +177,6 @@ class ReportView(Generic[Report], NamedTuple):
 
     Attributes:
         age_s: By the reader's monotonic clock.
-        outdated: Older than the time to live.
         lapsed: Whether it is stale: the broker's bundles have changed since its figures were taken.
     """
 
@@ -378,11 +374,11 @@ class TableView(Generic[Report]):
         return {name: self._seen(self._entries[name], now_s) for name in sorted(names)}
 
     def held(self, now_s: float) -> dict[str, ReportView[Report]]:
-        """As `seen`, unregistered brokers included."""
+        """Reports at this moment, those of unregistered brokers too."""
         return {name: self._seen(self._entries[name], now_s) for name in sorted(self._entries)}
 
     def outdated(self, now_s: float) -> dict[str, ReportView[Report]]:
-        """Of `held`, those that are older than the time to live."""
+        """Held reports that are older than the time to live."""
         names = [name for name, entry in self._entries.items() if self._is_outdated(entry, now_s)]
         return {name: self._seen(self._entries[name], now_s) for name in sorted(names)}
 

@@ -148,7 +148,6 @@ def known_settings() -> Iterator[str]:
 
 
 def is_known(name: str) -> bool:
-    """Whether the setting exists with the installed strategies."""
     try:
         refuse_unknown([name])
     except StateChannelError:
@@ -311,7 +310,6 @@ def in_force(
 
 
 def common_settings(effective: EffectivePolicies | None) -> dict[str, Any]:
-    """Settings of strategies from policies for the whole cluster, by name."""
     values: dict[str, Any] = {}
     if effective is not None and effective.weights is not None:
         values |= {f"{name}_weight": value for name, value in effective.weights._asdict().items()}
@@ -362,11 +360,7 @@ class PoliciesUnusableError(StateChannelError):
 class StrategiesInForce:
     """The settings and strategies in force. In the loop's thread.
 
-    Args:
-        configured: The broker's own settings.
-
     Attributes:
-        settings: The balancer's, overridden by policies.
         chosen: Strategies; the same objects until their settings change, since they have a memory.
         unusable: Why the policies cannot be used; None if they can. If not, settings and strategies are the former ones.
 
@@ -413,7 +407,6 @@ class StrategiesInForce:
         return zone is not None and (zone.policy is not None or zone.broken is not None)
 
     def cool_down_s(self) -> float | None:
-        """The shedding strategy's; None if it has none."""
         cool_down_s = getattr(self.chosen.settings["shedding"], "cool_down_s", None)
         return cool_down_s if isinstance(cool_down_s, int | float) else None
 

@@ -48,8 +48,6 @@ LOOK_S = 0.2  # interval of the check whether this broker leads
 
 
 class _Lead(NamedTuple):
-    """One leadership of this broker."""
-
     term: int
     since_s: float
     balance: Balance

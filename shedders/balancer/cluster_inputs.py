@@ -19,8 +19,8 @@ from statechannel.protocol.states import IN_FLIGHT, State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loaddata.model.broker_load import BrokerLoad
     from loaddata.model.bundle_load import TopBundle
+    from loaddata.report.record import ReportedLoad, ReportedTopBundles
     from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 
 
@@ -29,35 +29,6 @@ _SERVED = frozenset({State.ASSIGNED, State.SPLITTING, State.RELEASING})
 _UNKNOWN = BundleAverages()
 DOMAIN, WEB_ADDRESS, MANAGER = "failure-domain", "web-address", "load-manager"
 """Properties of a broker in the registry that strategies know (design/registry.md)."""
-
-
-class LoadLike(Protocol):
-    """Newest report of a broker; `loaddata.live.service.ReportedLoad` is one."""
-
-    @property
-    def load(self) -> BrokerLoad: ...
-
-    @property
-    def age_s(self) -> float: ...
-
-    @property
-    def lapsed(self) -> bool: ...
-
-
-class TopLike(Protocol):
-    """Heaviest bundles of a broker; `loaddata.live.service.ReportedTopBundles` is one."""
-
-    @property
-    def bundles(self) -> Sequence[TopBundle]: ...
-
-    @property
-    def age_s(self) -> float: ...
-
-    @property
-    def lapsed(self) -> bool: ...
-
-    @property
-    def owned_as_of(self) -> Mapping[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +40,11 @@ class ClusterInputs:
         top_ttl_s: A report of the heaviest bundles that is older is not used.
         domains: Failure domain by broker, from policies; overrides the broker's own setting.
         quotas: Averages by bundle, from policies; override the measured ones.
-        recent: Recent moves.
         safe: Why the cluster is to be left alone, for a reason other than the view.
     """
 
-    loads: Mapping[str, LoadLike] = field(default_factory=dict)
-    tops: Mapping[str, TopLike] = field(default_factory=dict)
+    loads: Mapping[str, ReportedLoad] = field(default_factory=dict)
+    tops: Mapping[str, ReportedTopBundles] = field(default_factory=dict)
     top_ttl_s: float = 1_800.0
     policies: Policies = field(default_factory=Policies)
     domains: Mapping[str, str] = field(default_factory=dict)
@@ -172,7 +142,7 @@ def _measured(kept: BundleCache, brokers: Mapping[str, Broker], known: ClusterIn
     return figures
 
 
-def _is_measured_there(seen: BundleSeen, top: TopLike) -> bool:
+def _is_measured_there(seen: BundleSeen, top: ReportedTopBundles) -> bool:
     """Whether its owner's report was made after the bundle came there.
 
     The record of a bundle's state shows when it came only if the bundle is assigned. Of one being released or split, that record
@@ -251,7 +221,6 @@ def _web_address(listeners: object) -> str | None:
 
 
 def _plain(seen: BundleSeen) -> Bundle:
-    """A bundle as the channel has it."""
     owner = seen.owner if seen.state in _SERVED else None
     return Bundle(seen.bundle, owner, seen.state in IN_FLIGHT, None, _UNKNOWN)
 
@@ -282,7 +251,6 @@ class RecentTrail:
     """Fold of accepted records: when a bundle came to another broker, and which two brokers took part.
 
     Args:
-        keep_s: How long a move is remembered.
         most: Maximum number of bundles, and of brokers; beyond it the oldest is forgotten.
     """
 

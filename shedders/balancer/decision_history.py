@@ -56,7 +56,6 @@ class DecisionHistory:
     """Reader of earlier decisions, in a thread to keep the loop free.
 
     Args:
-        bounds: Limits of the search.
         now_s: Monotonic.
     """
 

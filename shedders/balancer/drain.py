@@ -33,8 +33,8 @@ from statechannel.logger import SafeLogger
 if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
     from shedders.model.cluster import Cluster
-    from statechannel.broker.request_record import ExtensionAsk
     from statechannel.engine.cluster_view import ClusterView
+    from statechannel.operations.table import ExtensionAsk
 
 _log = SafeLogger(__name__)
 
@@ -52,7 +52,6 @@ class _Running:
     Attributes:
         ends_s: When the last waiting client gives up.
         began_with: Number of the broker's bundles when this leader started; -1 before the first step.
-        began: Their names.
         decisions: Ids of the decisions that it has recorded.
         moved: Bundles that have arrived elsewhere, by name.
     """

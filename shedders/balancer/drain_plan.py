@@ -64,7 +64,6 @@ class DrainReceivers:
 
     Args:
         ahead_max: Maximum number of bundles that a broker gets ahead of its report.
-        report_wait_s: Maximum wait for a report.
 
     Attributes:
         in_vain: Bundles whose receiver did not report in time.
@@ -131,13 +130,11 @@ class DrainStep(NamedTuple):
     """One step of a drain.
 
     Attributes:
-        moves: Moves to start.
         placed: How each destination was chosen, in the order of `moves`.
         left: Bundles that cannot move at present, with the filter, or `failed`.
         remaining: Number of bundles that the broker has, or is about to get.
         paused: Why no move is started although there are bundles; empty if there is no obstacle.
         ended: The drain has ended; the bundles in `left` stay.
-        wait_s: Until the next step.
     """
 
     moves: Sequence[BundleMove] = ()

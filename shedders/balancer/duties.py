@@ -32,9 +32,6 @@ class ContradictionWatch:
         cluster: The present cluster with its policies; None: this broker does not lead, or knows too little.
         effective: The policies in effect; None before they were read.
         every_s: Time between two checks without a request.
-
-    Attributes:
-        found: Contradictions of the last check.
     """
 
     def __init__(
@@ -88,7 +85,6 @@ class ContradictionWatch:
 
 
 def sentence(contradiction: Contradiction) -> str:
-    """The policies, and the reason."""
     return f"{', '.join(contradiction.policies)}: {contradiction.why}"
 
 
@@ -101,7 +97,6 @@ class ReportRenewal:
     """Load report at the end of a broker's cool-down after a move. In the loop's thread.
 
     Args:
-        broker: This broker.
         cool_down_s: Of the strategy in force; None: it has none.
         report: Reports at once, whatever the figures.
     """
@@ -129,7 +124,6 @@ class ReportRenewal:
             self.look()
 
     def look(self) -> None:
-        """Report if it is due."""
         cool_down_s = self._cool_down_s()
         if self._moved_s is None or cool_down_s is None:
             return

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from loaddata.live.service import LoadService, MemberChannel
+from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
 from loaddata.report.record import ReportKind
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
@@ -41,10 +41,10 @@ from shedders.policies.effective import EffectivePolicies
 from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
 from shedders.policies.topic import look_at
 from statechannel.broker.changes import ChangesError
-from statechannel.broker.request_record import RequestCommand
 from statechannel.kafka.topic_policy import SideTopic, decisions_topic, policies_topic
 from statechannel.kafka.topics import open_topics
 from statechannel.logger import SafeLogger
+from statechannel.operations.table import MAY_TAKE, RequestCommand
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class BalancerExtension:
     """
 
     name = NAME
+    checks = (MAY_TAKE,)
+    """Of requests, before this broker executes them."""
 
     def __init__(
         self,
@@ -214,7 +216,7 @@ class BalancerExtension:
                 connection,
                 channel.identity,
                 self._source,
-                MemberChannel(channel),
+                channel,
                 host=self._host,
                 has_policy=lambda namespace: self._in_force.keeps(self.effective, namespace),
             )
@@ -291,7 +293,9 @@ class BalancerExtension:
             self._duties.begin("renewing", self._renewal.run)
         self._drains = Drains(ports, moved_before=history.moved)
         splits = SplitRequestHandler(channel, self._source, local, ports.settings)
-        asks = RequestHandlers(balancer, splits, self._drains, MoveChecks(ports))
+        move_checks = MoveChecks(ports)
+        channel.check_before(MAY_TAKE, move_checks.refusal)
+        asks = RequestHandlers(balancer, splits, self._drains, move_checks)
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
@@ -329,7 +333,6 @@ class BalancerExtension:
         }
 
     def _unusable(self) -> str | None:
-        """Why no bundle should be moved by the policies in effect."""
         doubt = "" if self._follower is None else self._follower.doubt
         return doubt or self._in_force.unusable
 
@@ -433,7 +436,6 @@ class BalancerExtension:
         return PlacementInputs(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
     def _led_cluster(self) -> Cluster | None:
-        """The cluster as its leader sees it; None if this broker does not lead."""
         channel, effective = self._channel, self.effective
         if channel is None or effective is None or not channel.leading:
             return None
@@ -455,7 +457,6 @@ class BalancerExtension:
             self._balancer.wake("policy")
 
     def _weigh(self) -> None:
-        """Set the resources' weights in this broker's own reports."""
         effective = self.effective
         if self._loads is not None:
             self._loads.weigh(None if effective is None else effective.weights)

@@ -25,7 +25,6 @@ class Balance:
     """One leader's memory.
 
     Attributes:
-        booked: Moves in flight.
         memory: Of the shedding strategy, by its name: another strategy starts without.
         estimates: Unmeasured children of splits; at most `estimates_max`.
     """

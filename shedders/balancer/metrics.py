@@ -1,4 +1,4 @@
-"""Metrics of the balancer for Prometheus, and the log of scores (explained in design/decisions-topic.md).
+"""Metrics of the balancer for Prometheus, and the log of scores (explained in design/reference/decisions-topic.md).
 
 Bundles are never in labels: there are too many. `statechannel why BUNDLE` explains a single one.
 """

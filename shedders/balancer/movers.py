@@ -13,10 +13,10 @@ from ulid import ULID
 from shedders.decision.booked_moves import on_the_way
 from shedders.filters.chain import Filters
 from shedders.filters.destinations import Takers
-from statechannel.broker import outcomes
 from statechannel.broker.exits import ChannelStoppedError
 from statechannel.engine import commands
 from statechannel.logger import SafeLogger
+from statechannel.operations import outcomes
 
 if TYPE_CHECKING:
     from shedders.decision.booked_moves import Booked
@@ -35,10 +35,6 @@ class ClusterCache:
 
     It is rebuilt at each change of the channel, of the policies and of the brokers that accept bundles; for load reports alone it
     takes at most a tenth of the time.
-
-    Args:
-        cluster: Builds it.
-        policies: Those in effect.
     """
 
     def __init__(
@@ -70,7 +66,6 @@ def why_not_now(move: BundleMove, cluster: Cluster, settings: FilterSettings, bo
     Stale reports do not prevent it: earlier moves of the same decision make them stale, and those are booked.
 
     Args:
-        cluster: The present one.
         booked: Moves in flight, including this one.
     """
     bundle = cluster.bundles.get(move.bundle)
@@ -97,17 +92,13 @@ REASON_MAX = 300
 class MoveTicket(Protocol):
     """An operation under way."""
 
-    async def outcome(self, timeout_s: float) -> Outcome:
-        """How it ended."""
-        ...
+    async def outcome(self, timeout_s: float) -> Outcome: ...
 
 
 class MovingChannel(Protocol):
     """The channel as movers need it; `statechannel.api.StateChannel` implements it."""
 
-    async def ask(self, command: Command) -> Outcome:
-        """Send a command and wait for its answer."""
-        ...
+    async def ask(self, command: Command) -> Outcome: ...
 
     def ticket(self, operation: str) -> MoveTicket: ...
 
@@ -118,7 +109,6 @@ class EndedOperation(NamedTuple):
     Attributes:
         reason: Upstream's reason of the move or split.
         result: A stable word: `done`, a reason of rejection, `unknown`, `timed-out`, `abandoned`.
-        took_s: From its start.
     """
 
     bundle: str
@@ -185,7 +175,6 @@ class Movers:
         """Make a move as soon as there is room; its operation id.
 
         Args:
-            decision: Id of its decision.
             only_unload: Unload the bundle without naming a destination; the next lookup places it.
             is_wanted: Called when its turn comes: whether moves are still to be made.
             on_end: Called once with the result, later.
@@ -288,7 +277,6 @@ _LEFT_ALONE = "this broker stopped while it was under way; the channel continues
 
 
 def word_of(outcome: Outcome) -> tuple[str, str]:
-    """A stable word and a sentence for how an operation ended."""
     match outcome:
         case commands.Done(result=result):
             return "done", result

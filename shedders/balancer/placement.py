@@ -103,7 +103,6 @@ class LivePlacement:
     Attributes:
         surroundings: Builds the inputs, called when the cached ones are too old; may take a while with many bundles.
         held: Whether a bundle has an owner, or is in flight to one: it is being moved, not placed.
-        pipeline: The placement in force.
         now_s: Monotonic.
         ask_leader: Modular manager: asks the leader to place a bundle. Called once for each, until `leader_wait_s` is over.
         settings: May change while it runs. The inputs are rebuilt after `placement_refresh_s`; later if that would take more than
@@ -132,7 +131,7 @@ class LivePlacement:
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
-        """See `Placement.choose`. Also None if the leader was asked: it will assign the bundle."""
+        """A broker for the bundle; None also if the leader was asked: it will assign the bundle."""
         self._refusals.pop(bundle, None)
         try:
             note = self._choose(bundle, candidates, load)
@@ -147,7 +146,6 @@ class LivePlacement:
         return note.broker
 
     def refusal(self, bundle: str) -> NoBroker | None:
-        """See `Placement.refusal`."""
         return self._refusals.get(bundle)
 
     def _refuse(self, note: PlacedNote) -> None:
@@ -342,7 +340,6 @@ class LivePlacement:
 
 
 def _most(removed: Mapping[str, tuple[str, str]]) -> str:
-    """The filter that removed most of the brokers that the engine offers."""
     counts = Counter(name for name, _ in removed.values() if name != OFFERED)
     return min(counts, key=lambda name: (-counts[name], name)) if counts else _NO_BROKERS
 
@@ -361,7 +358,6 @@ def _kept_out(removed: Mapping[str, tuple[str, str]]) -> bool:
 
 
 def _shorten(entries: list[Any], longest: int) -> None:
-    """Drop the older half of a list that has become too long."""
     if len(entries) > longest:
         del entries[: len(entries) - longest // 2]
 
@@ -379,7 +375,6 @@ class PlacementRecorder:
 
     Args:
         take_notes: Placements since the last call; `take_ends`: those confirmed since.
-        counts: Counts of the records so far.
     """
 
     def __init__(
@@ -403,7 +398,6 @@ class PlacementRecorder:
             self.record()
 
     def record(self) -> None:
-        """Record the placements since the last call, if there are any."""
         notes = self._take_notes()
         for note in notes:
             self._ports.metrics.assigned(note.how, note.reason)

@@ -92,14 +92,12 @@ class Ports:
         manager: `extensible` or `modular`: the policy, else the setting.
         effective: The policies in effect; None before they were read.
         known: Inputs in addition to the channel's view.
-        chosen: The strategies in force.
         inputs: How far each log was read.
         write: Writes a decision record; never waits.
         recall: The newest decision of any leader from which the next continues; None if there is none. It may
             raise: then the leader starts without memory.
         unusable: Why the policies in effect cannot be used; None if they can.
         kept: Cache of bundles from earlier clusters.
-        contradictions: Contradictions among the policies, for the records.
     """
 
     channel: ChannelMember
@@ -138,7 +136,6 @@ class Ports:
         return None
 
     def record_end(self, decision_id: str, ended: EndedOperation, term: int) -> None:
-        """Record the end of a move or a split."""
         record = outcome_record(
             decision_id,
             ended.bundle,

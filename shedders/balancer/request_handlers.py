@@ -1,8 +1,8 @@
-"""Handlers of requests to the balancing extension through the requests topic (design/requests-topic.md).
+"""Handlers of requests to the balancing extension through the requests topic (design/reference/requests-topic.md).
 
 `split`: by an algorithm or at given positions, on the broker that serves the bundle, as only it knows the topics. On the leader:
 `decide`, one decision now; `drain` (`shedders.balancer.drain`); `may-take` and `fresh` (`MoveChecks`); `rolling-restart`, the
-claim of a rolling restart.
+claim of a rolling restart. A move that this broker executes is checked as `may-take` does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from shedders.model.strategy import StrategySettingsError, make
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Split, Started, Unknown
 from statechannel.engine.names import mistyped
 from statechannel.errors import StateChannelError
+from statechannel.operations.table import MAY_TAKE
 from statechannel.protocol.bundle import even_bounds
 from statechannel.suggestions import shown
 
@@ -33,15 +34,12 @@ if TYPE_CHECKING:
     from shedders.balancer.settings import BalancerSettings
     from shedders.model.cluster import Cluster
     from statechannel.api.member import ChannelMember
-    from statechannel.broker.request_record import ExtensionAsk
+    from statechannel.operations.request_record import Request
+    from statechannel.operations.table import ExtensionAsk
 
 
 class RequestHandlers:
-    """Dispatcher of requests. In the loop's thread.
-
-    Args:
-        splits: Handler of split requests.
-    """
+    """Dispatcher of requests. In the loop's thread."""
 
     def __init__(
         self,
@@ -95,12 +93,17 @@ class MoveChecks:
         name, destination = ask.args.get("name"), ask.args.get("destination")
         if not isinstance(name, str) or not (destination is None or isinstance(destination, str)):
             return Rejected("bad-request", "`name` is a text, `destination` a text or left out")
-        channel = self._ports.channel
-        if channel.term < 0:
-            return Rejected("not-leader", "this broker has lost the leadership", "Retry.")
+        return self._checked(name, destination, ask.operation)
+
+    def refusal(self, request: Request) -> Outcome | None:
+        """Why the filters do not allow a move that this broker is to execute; None: they do."""
+        outcome = self._checked(request.name, request.args.get("destination"), request.id)
+        return None if isinstance(outcome, Done) else outcome
+
+    def _checked(self, name: str, destination: str | None, operation: str) -> Outcome:
         if self._ports.effective() is None:
-            return Rejected("policies-unread", "the leader has not read the policies yet", "Try again in a moment.")
-        bundle = channel.locate(name)
+            return Rejected("policies-unread", "this broker has not read the policies yet", "Try again in a moment.")
+        bundle = self._ports.channel.locate(name)
         if isinstance(bundle, NotFound):
             return bundle
         cluster = self._cluster()
@@ -113,7 +116,7 @@ class MoveChecks:
         if fault is not None:
             what = "may not be unloaded" if destination is None else f"may not go to {destination}"
             return Rejected(FILTERED, f"{bundle} {what}: {fault}", "Use --force to do it nevertheless.")
-        return Done(ask.operation, "may-take", {"bundle": bundle, "destination": destination})
+        return Done(operation, MAY_TAKE, {"bundle": bundle, "destination": destination})
 
     def _fault(self, cluster: Cluster, name: str, destination: str | None) -> str | None:
         bundle = cluster.bundles.get(name) or Bundle(name)

@@ -324,7 +324,6 @@ class BalancerSettings(SettingsGroup):
         return RecordBounds(self.record_bytes, self.text_chars, self.memory_bytes)
 
     def recall_bounds(self) -> RecallBounds:
-        """Bounds of the search for the newest decisions."""
         return RecallBounds(self.recall_records, self.recall_bytes, self.recall_s)
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from loaddata.live.service import ReportedLoad, ReportedTopBundles
-from loaddata.report.record import decode_broker_load, decode_top_bundles
+from loaddata.report.record import ReportedLoad, ReportedTopBundles, decode_broker_load, decode_top_bundles
 from loaddata.view.ownership import OwnershipChange, change_of, newest_changes
 from loaddata.view.table_view import Arrival, Fate, TableView, decoder
 from shedders.balancer.active_strategies import PARTS
@@ -124,7 +123,6 @@ def parts_of(choice: Choice, remarks: list[str]) -> tuple[str, StrategyNames, By
 def _differing(
     model: type[BaseModel] | None, profile: str, kind: str, name: str, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that differ from the profile's."""
     if model is None:
         return dict(values)
     base = PROFILES[profile].settings.get(kind, {}).get(name, {})
@@ -157,7 +155,6 @@ class TopicContents:
     Attributes:
         now_ms: Estimate of the log's time; not before any record that was read.
         mode: Of the leader; `normal` without a leader.
-        repair_paused: Why the leader has paused repair.
         unsound: Why the states of the channel cannot be relied on; empty if they can.
         accepted: The remaining records of the log, in any order.
         loads, tops: Records of the load topics in log order; None if the topic does not exist.
@@ -166,7 +163,6 @@ class TopicContents:
         choice: Profile, strategies and settings in force.
         top_ttl_s, move_memory_s, budget, balancing: As the balancer's settings of these names; the budget of the newest decision
             takes precedence if the snapshot uses that decision's settings.
-        remarks: Remarks of the reader.
     """
 
     now_ms: int
@@ -247,7 +243,6 @@ def cluster_taken(gathered: TopicContents, remarks: list[str]) -> Cluster:
 
 
 def recent_moves(accepted: Iterable[AcceptedRecord], now_ms: int, keep_s: float) -> RecentMoves:
-    """Recent moves by the log's own times."""
     trail = RecentTrail(lambda: keep_s)
     for record in sorted(accepted, key=lambda record: (record.timestamp_ms, record.partition, record.offset)):
         if now_ms - record.timestamp_ms <= keep_s * 1_000:

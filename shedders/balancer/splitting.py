@@ -21,10 +21,10 @@ from shedders.model.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
 from shedders.model.cuts import children
 from shedders.split.triggers import SplitWhen
 from statechannel.broker.exits import ChannelStoppedError
-from statechannel.broker.request_record import Addressee, RequestCommand
 from statechannel.engine import commands
 from statechannel.engine.commands import Outcome
 from statechannel.logger import SafeLogger
+from statechannel.operations.table import Addressee, RequestCommand
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import topic_hash
 
@@ -70,7 +70,6 @@ class SplitRequester:
 
         Args:
             cluster: The input of the decision; its bundles in flight are never split (`shedders.decision.dry_run.nonsense`).
-            decision: Its id.
             on_end: Called once for each requested split, later.
         """
         requested = RequestedSplits({}, {})

@@ -3,67 +3,69 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from shedders.cli.decision_log import (
-    DecisionFilter,
+from shedders.decisions.explanation import NOT_MADE, Explanation, WhyNot
+from shedders.decisions.history import DecisionBook, decision_read
+from shedders.decisions.record import AnyRecord, DecisionRecord, MoveEntry, OutcomeRecord, PlacedEntry, Subject
+from shedders.decisions.topic import DecisionReader
+from shedders.model.amounts import rate
+from shedders.model.plan import Reason
+from shedders.queries.decisions import (
+    book_since,
     decision_fields,
     decision_reader,
-    deeds,
-    done_count,
-    print_deeds,
-    reader_if_any,
-    warn_of_junk,
-    warn_of_unread,
-    warn_of_unreadable,
+    decisions_document,
+    explained,
+    explanation_of,
+    not_moved,
+    note_junk,
+    note_unread,
+    require_decision,
+    settle,
+    story_of,
 )
-from shedders.decisions.bundle_trail import Trail
-from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation, WhyNot
-from shedders.decisions.explanation import why as explain
-from shedders.decisions.explanation import why_not as explain_not
-from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject, decode
-from shedders.decisions.topic import DecisionReader
-from shedders.model.plan import Reason
 from statechannel.audit.engine import ExportSource
 from statechannel.audit.moments import LogWindow
-from statechannel.audit.views import LogViews, NotInLogError
-from statechannel.cli.audit.options import read_at_ms
-from statechannel.cli.kit.channel_view import locate, not_found, read_channel, read_file
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, cell
-from statechannel.cli.kit.listing import SinceTime, UntilTime, time_window
-from statechannel.cli.kit.options import Connect, OutputAs, options_used, with_connection
+from statechannel.cli.kit.listing import SinceTime, UntilTime
+from statechannel.cli.kit.options import (
+    Connect,
+    FileBeside,
+    OutputAs,
+    argument,
+    commands,
+    option,
+    options_used,
+    with_connection,
+)
 from statechannel.cli.kit.output import (
     Output,
-    duration,
-    moment,
     print_facts,
     print_hanging,
     print_json,
     print_json_line,
+    print_rows,
     print_table,
     say,
     stdout,
     when,
 )
-from statechannel.cli.kit.requests import requests_in, requests_seen
-from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
-from statechannel.clocks import now_ms
-from statechannel.errors import ExitCode
+from statechannel.cli.kit.progress import TERMINAL
+from statechannel.clocks import duration, moment, now_ms
+from statechannel.errors import UsageError
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import is_bundle
-from statechannel.protocol.keys import KeyState
 from statechannel.protocol.side_record import InvalidRecord
+from statechannel.queries.audit_log import read_at_ms, time_window
+from statechannel.queries.channel_view import read_file
+from statechannel.queries.side_files import SideRole, requests_of_file, require_export, side_records
 
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="List the balancer's decisions, or show one: show ID."
-)
+app = commands("List the balancer's decisions, or show one: show ID.")
 
 LAST = "last"
 _DEFAULT_SINCE = "1h"
@@ -78,23 +80,14 @@ def decisions(
     ctx: typer.Context,
     since: SinceTime = _DEFAULT_SINCE,
     until: UntilTime = None,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="BROKER", help="Only decisions of this broker, as leader or splitter.")
-    ] = None,
-    moves_only: Annotated[
-        bool, typer.Option("--moves-only", help="Show only moved and split bundles, one line each.")
-    ] = False,
+    by: Annotated[str | None, option("--by BROKER", "Only decisions of this broker, as leader or splitter.")] = None,
+    moves_only: Annotated[bool, option("--moves-only", "Show only moved and split bundles, one line each.")] = False,
     placements: Annotated[
-        bool,
-        typer.Option(
-            "--placements", help="Show only placed bundles, one line each; may be combined with --moves-only."
-        ),
+        bool, option("--placements", "Show only placed bundles, one line each; may be combined with --moves-only.")
     ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Show new decisions as they are made, until interrupted.")
-    ] = False,
+    follow: Annotated[bool, option("--follow", "Show new decisions as they are made, until interrupted.")] = False,
     max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --follow: stop after this time.")
+        float | None, option("--for SECONDS", "With --follow: stop after this time.", min=0.1)
     ] = None,
     file: FileBeside = None,
     output: OutputAs = Output.TABLE,
@@ -104,20 +97,12 @@ def decisions(
         _nothing_given(ctx)
         return
     if max_seconds is not None and not follow:
-        raise CommandError(
-            "--for requires --follow",
-            hint="Add --follow; to look back, use --since.",
-            code=ExitCode.USAGE,
-        )
+        raise UsageError("--for requires --follow", hint="Add --follow; to look back, use --since.")
     if follow and until is not None:
-        raise CommandError(
-            "--follow and --until exclude each other", hint="To end it, use --for SECONDS.", code=ExitCode.USAGE
-        )
+        raise UsageError("--follow and --until exclude each other", hint="To end it, use --for SECONDS.")
     if follow and file is not None:
-        raise CommandError(
-            "--follow and --file exclude each other", hint="A file does not change.", code=ExitCode.USAGE
-        )
-    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
+        raise UsageError("--follow and --file exclude each other", hint="A file does not change.")
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)), TERMINAL)
     since_ms = 0 if window.since is None else window.since.time_ms or 0
     # The topic is read from the first record on that the log took at that time; ends by the times of the records.
     shown, up_to = DecisionFilter(moves_only, placements, by), LogWindow(until=window.until)
@@ -128,76 +113,24 @@ def decisions(
             if follow:
                 _follow(reader, since_ms, max_seconds, output, shown)
                 return
-            book = _book_since(reader, since_ms)
+            book = book_since(reader, since_ms)
     records = [record for record in book.decisions if shown.any(record) and up_to.has(0, record.at_ms)]
-    warn_of_junk(book)
+    note_junk(book, TERMINAL)
     if output is Output.JSON:
-        print_json(_decisions_document(book, records, since_ms))
+        print_json(decisions_document(book, records, since_ms))
     elif shown.lines:
-        rows = [((when(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
+        rows = [row for record in records for row in shown.of(book, record)]
         what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
-        print_deeds(("time", Column("decision", 4)), rows, f"no bundle was {what} since {moment(since_ms)}")
+        print_deeds(rows, f"no bundle was {what} since {moment(since_ms)}", dated=True)
     else:
         _list(records, since_ms)
-
-
-def _book_since(reader: DecisionReader, since_ms: int, until_ms: int | None = None) -> DecisionBook:
-    book = DecisionBook()
-    for read in reader.read(since_ms=since_ms):
-        if until_ms is None or read.timestamp_ms <= until_ms:
-            book.add(read.record)
-    return book
-
-
-def _decisions_document(book: DecisionBook, records: Sequence[DecisionRecord], since_ms: int) -> dict[str, Any]:
-    return {
-        "since_ms": since_ms,
-        "decisions": [decision_fields(book, record) for record in records],
-        "unreadable": dict(sorted(book.junk.items())),
-    }
-
-
-def decisions_document(
-    connection: Connection, since_ms: int, limit: int, until_ms: int | None = None
-) -> dict[str, Any]:
-    """The newest decisions of a live channel between two log times, as `decisions` prints them in JSON.
-
-    Args:
-        until_ms: What was recorded later is left out, results of moves too; None: nothing.
-    """
-    with reader_if_any(connection) as reader:
-        book = DecisionBook() if reader is None else _book_since(reader, since_ms, until_ms)
-    return _decisions_document(book, list(book.decisions)[-limit:], since_ms)
-
-
-def decision_document(connection: Connection, decision: str) -> dict[str, Any]:
-    """One decision of a live channel, as `decisions show` prints it in JSON.
-
-    Raises:
-        CommandError: There is none of this id.
-    """
-    book = DecisionBook()
-    with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.read(about=[decision.upper()]):
-            book.add(read.record)
-    chosen = book.decision(decision.upper())
-    if chosen is None:
-        raise _decision_not_found(decision)
-    return decision_fields(book, chosen)
-
-
-def _decision_not_found(decision: str) -> CommandError:
-    return not_found(
-        f"decision {decision} not found",
-        hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
-    )
 
 
 @app.command()
 @with_connection
 def show(
     connect: Connect,
-    decision: Annotated[str, typer.Argument(metavar="ID", help="Id of the decision, or `last`.")],
+    decision: Annotated[str, argument("ID", "Id of the decision, or `last`.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show one decision: its moves and their results, scores, and what was left alone."""
@@ -210,15 +143,17 @@ def show(
                 lambda record: isinstance(record, DecisionRecord),
                 behind=lambda record: isinstance(record, OutcomeRecord),
             )
-            warn_of_unread(reader)
+            note_unread(reader, TERMINAL)
         else:
             reads = list(reader.read(about=[wanted]))
     for read in reads:
         book.add(read.record)
-    chosen = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
-    if chosen is None:
-        warn_of_junk(book)
-        raise _decision_not_found(decision)
+    if wanted == LAST and len(book):
+        chosen = book.decisions[-1]
+    else:
+        if book.decision(wanted) is None:
+            note_junk(book, TERMINAL)
+        chosen = require_decision(book, decision)
     if output is Output.JSON:
         print_json(decision_fields(book, chosen))
     else:
@@ -229,44 +164,28 @@ def _nothing_given(ctx: typer.Context) -> None:
     """Reject options before the subcommand, which would be ignored."""
     options = options_used(ctx)
     if options:
-        raise CommandError(
+        raise UsageError(
             f"the option {options[0]} must follow `{ctx.invoked_subcommand}`",
             hint=f"Put options last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
-            code=ExitCode.USAGE,
         )
 
 
 def _list(records: list[DecisionRecord], since_ms: int) -> None:
-    print_table(
+    print_rows(
         (
-            "time",
-            Column("decision", 1),
-            Column("of", 1),
+            Column("time", of=lambda record: when(record.at_ms)),
+            Column("decision", 1, of="id"),
+            Column("of", 1, of="subject"),
             Column("leader", 4),
             Column("term", 5),
             Column("cycle", 5),
             Column("label", 4),
-            Column("reason", 1),
-            "done",
-            Column("left", 2),
+            Column("reason", 1, of=_reason),
+            Column("done", of=done_count),
+            Column("left", 2, of=lambda record: sum(record.left_counts.values())),
             Column("why", text=True),
         ),
-        [
-            (
-                when(record.at_ms),
-                record.id,
-                record.subject,
-                record.leader,
-                record.term,
-                record.cycle,
-                record.label,
-                _reason(record),
-                done_count(record),
-                sum(record.left_counts.values()),
-                record.why,
-            )
-            for record in records
-        ],
+        records,
         empty=f"no decision since {moment(since_ms)}: no balancer ran, or it has made no decision yet",
     )
 
@@ -279,17 +198,16 @@ def _reason(record: DecisionRecord) -> str | None:
 def _show(book: DecisionBook, record: DecisionRecord) -> None:
     print_facts(_facts(record))
     stdout().print()
-    print_deeds((), [((), row) for row in deeds(book, record)], "no action")
+    print_deeds(list(deeds(book, record)), "no action")
     if record.scores:
         stdout().print()
         scores = sorted(record.scores.items(), key=lambda pair: (-(pair[1] if pair[1] is not None else 1e308), pair[0]))
         print_table(("broker", "score"), [(name, _figure(score)) for name, score in scores])
     if record.left:
         stdout().print()
-        rows = [(item.name, item.reason, item.why) for item in record.left[:_OTHERS_SHOWN]]
-        print_table(("left alone", "reason", "why"), rows)
-        if len(record.left) > len(rows):
-            stdout().print(f"(the first {len(rows)} of {len(record.left)}; all of them with --output json)")
+        print_rows((Column("left alone", of="name"), "reason", "why"), record.left[:_OTHERS_SHOWN])
+        if len(record.left) > _OTHERS_SHOWN:
+            stdout().print(f"(the first {_OTHERS_SHOWN} of {len(record.left)}; all of them with --output json)")
 
 
 def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
@@ -375,12 +293,10 @@ def _lines(record: AnyRecord, shown: DecisionFilter) -> Iterator[str]:
         yield f"    {row.bundle}  {row.source or '-'} -> {row.to}{begun}  {row.why}"
 
 
-why_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-why_not_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+why_app = commands()
+why_not_app = commands()
 
-_BEFORE_MS = 600_000
-
-Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="tenant/namespace/0x..._0x..., or a topic.")]
+Name = Annotated[str, argument("BUNDLE|TOPIC", "tenant/namespace/0x..._0x..., or a topic.")]
 
 
 @why_app.command()
@@ -388,12 +304,20 @@ Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="tenant/namesp
 def why(
     connect: Connect,
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of newest steps to show.")] = 20,
+    limit: Annotated[int, option("--limit", "Number of newest steps to show.", min=1, max=10_000)] = 20,
     file: FileBeside = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain why a bundle is where it is: its moves and splits, with times, decisions and loads."""
-    answer, document = _why(None if file is not None else connect(), file, name, limit)
+    if file is None:
+        answer, document = explained(connect(), name, limit)
+    else:
+        story = story_of(name)
+        views = read_file(file, TERMINAL, [story.observe])
+        settle(story, views, name)
+        asked, book = requests_of_file(file, TERMINAL) or {}, _decisions_beside(file)
+        answer, document = explanation_of(story, views, book, asked, name, limit)
+        note_junk(book, TERMINAL)
     if output is Output.JSON:
         print_json(document)
         return
@@ -402,140 +326,35 @@ def why(
         say("older records were compacted: earlier steps are no longer in the channel")
 
 
-def why_document(connection: Connection, name: str, limit: int) -> dict[str, Any]:
-    """Why a bundle of a live channel is where it is, as `why` prints it in JSON."""
-    return _why(connection, None, name, limit)[1]
-
-
-def _why(connection: Connection | None, file: Path | None, name: str, limit: int) -> tuple[Explanation, dict[str, Any]]:
-    """The explanation, and its document; by the live channel, or by a file."""
-    if connection is not None:
-        trail = _trail(name)
-        views = read_channel(connection, [trail.observe])
-        _settle(trail, views, name)
-        book, asked = _decisions_about(connection, trail, limit), requests_seen(connection)
-    elif file is not None:
-        trail = _trail(name)
-        views = read_file(file, [trail.observe])
-        _settle(trail, views, name)
-        requests = side_records(file, SideRole.REQUESTS)
-        book, asked = _decisions_beside(file), {} if requests is None else requests_in(requests.records)
-    else:
-        raise TypeError("neither a channel nor a file")
-    answer = explain(trail, book, _origins(asked), steps_max=limit)
-    warn_of_junk(book)
-    whole = all(part.strict_from == 0 for part in views.parts)
-    extra = {"tentative": views.tentative, "whole": whole, "decisions_found": len(book)}
-    return answer, {"asked": name, **answer.to_json(), **extra}
-
-
 @why_not_app.command("why-not")
 @with_connection
 def why_not(
     connect: Connect,
     name: Name,
-    decisions: Annotated[
-        int, typer.Option("--decisions", min=1, max=1_000, help="Number of recent decisions to search.")
-    ] = 20,
+    decisions: Annotated[int, option("--decisions", "Number of recent decisions to search.", min=1, max=1_000)] = 20,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain why the balancer leaves a bundle where it is, by the newest decisions on it, its broker and the cluster."""
-    answer = _why_not(connect, name, decisions)
+    story_of(name)  # refused before Kafka is asked
+    answer = not_moved(connect(), name, decisions)
     if output is Output.JSON:
         print_json({"asked": name, **answer.to_json()})
     else:
         _print_why_not(answer)
 
 
-def why_not_document(connection: Connection, name: str, decisions: int) -> dict[str, Any]:
-    """Why the balancer leaves a bundle where it is, as `why-not` prints it in JSON."""
-    return {"asked": name, **_why_not(lambda: connection, name, decisions).to_json()}
-
-
-def _why_not(connect: Callable[[], Connection], name: str, decisions: int) -> WhyNot:
-    trail = _trail(name)
-    connection = connect()
-    key = locate(read_channel(connection, [trail.observe]), name)
-    trail.settled(key.name, key.owner)
-    book = DecisionBook()
-    with reader_if_any(connection) as reader:
-        for read in (
-            () if reader is None else reader.newest(decisions, _sheds, behind=lambda record: _explains(record, key))
-        ):
-            book.add(read.record)
-        if reader is not None:
-            warn_of_unread(reader)
-    since_ms = trail.there_since_ms
-    answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), since_ms=since_ms, decisions_max=decisions)
-    warn_of_junk(book)
-    return answer
-
-
-def _sheds(record: object) -> bool:
-    return isinstance(record, DecisionRecord) and record.subject == Subject.SHED.value
-
-
-def _explains(record: AnyRecord, key: KeyState) -> bool:
-    """Placements come in thousands, and do not explain what stays: only that of a bundle without an owner does."""
-    if not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value:
-        return True
-    return key.owner is None and any(entry.bundle == key.name for entry in record.placed)
-
-
-def _trail(name: str) -> Trail:
-    try:
-        return Trail(name)
-    except ValueError as error:
-        raise CommandError(
-            str(error), hint="Use tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE
-        ) from error
-
-
-def _settle(trail: Trail, views: LogViews, name: str) -> None:
-    """Correct the trail by the accepted state, which takes precedence over the remaining records."""
-    try:
-        key = views.locate(name)
-    except NotInLogError as error:
-        if name not in trail.names and not _was_there(trail, name):
-            raise not_found(str(error), hint=error.hint) from error
-        return
-    trail.settled(key.name, key.owner)
-
-
-def _was_there(trail: Trail, name: str) -> bool:
-    """Whether the records show a topic whose namespace was deleted."""
-    return trail.title != name and bool(trail.changes)
-
-
-def _decisions_about(connection: Connection, trail: Trail, limit: int) -> DecisionBook:
-    book = DecisionBook()
-    names = trail.names
-    if not names:
-        return book
-    changes = trail.changes[-limit:]
-    since_ms = max(0, changes[0].began_ms - _BEFORE_MS) if changes else None
-    with reader_if_any(connection) as reader:
-        for read in () if reader is None else reader.read(since_ms=since_ms, about=names):
-            book.add(read.record)
-    return book
-
-
 def _decisions_beside(export: Path, since_ms: int = 0) -> DecisionBook:
     """Decisions of the file beside an export, from this log time on."""
     book = DecisionBook()
-    side = side_records(export, SideRole.DECISIONS)
+    side = side_records(export, SideRole.DECISIONS, TERMINAL)
     if side is None:
         require_export(export)
         say(f"note: there is no file of decisions for {export} (`export --with-topics`, where a balancer has run)")
         return book
     for record in side.records:
         if record.timestamp_ms >= since_ms:
-            book.add(decode(record.key, record.value))
+            book.add(decision_read(record).record)
     return book
-
-
-def _origins(requests: Mapping[str, Mapping[str, Any]]) -> dict[str, CommandOrigin]:
-    return {name: CommandOrigin(request["by"] or "somebody", request["flow"]) for name, request in requests.items()}
 
 
 def _print_why(answer: Explanation) -> None:
@@ -566,3 +385,113 @@ def _line(text: str) -> None:
     """A line; if it wraps, the rest of it is indented as it is."""
     sentence = text.strip()
     print_hanging(" " * (len(text) - len(text.lstrip())), cell(sentence))
+
+
+PLACED: Final = "Placed"
+"""Field of a move that has the reason."""
+
+
+def warn_of_unreadable(record: InvalidRecord, offset: int) -> None:
+    say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
+
+
+class DecisionRow(NamedTuple):
+    """Row of one bundle in tables: what was done with it, or refused.
+
+    Attributes:
+        load: Rate with its unit.
+        score: Score of the chosen broker, for placements.
+    """
+
+    record: DecisionRecord
+    bundle: str
+    source: str | None
+    to: str
+    reason: str
+    result: str | None
+    why: str
+    load: str | None = None
+    score: float | None = None
+
+
+def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
+    """Rows of all moves, splits and placements of a decision."""
+    for action in book.bundle_decisions(record):
+        entry, result = action.entry, _result(action.result, action.why_so)
+        if isinstance(entry, MoveEntry):
+            to = entry.destination or "anybody"
+            to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
+            load = None if entry.load is None else rate(entry.load, entry.load_unit)
+            end = entry.refused or result
+            yield DecisionRow(record, entry.bundle, entry.source, to, entry.reason, end, entry.why, load)
+        elif isinstance(entry, PlacedEntry):
+            to = entry.broker or "no broker"
+            yield DecisionRow(record, entry.bundle, None, to, PLACED, result, entry.why, score=entry.score)
+        else:
+            cuts = ", ".join(f"0x{position:08x}" for position in entry.positions)
+            to = f"split at {cuts}" if cuts else "split" if entry.refused is None else "not split"
+            yield DecisionRow(record, entry.bundle, None, to, entry.reason, entry.refused or result, entry.why)
+
+
+class DecisionFilter(NamedTuple):
+    """Which rows of decisions to show; neither: whole decisions.
+
+    Placements within a decision of another kind only name the destinations of its moves, so they have no rows of their own.
+
+    Attributes:
+        by: Only decisions of this broker; None: of any.
+    """
+
+    moves: bool
+    placements: bool
+    by: str | None = None
+
+    @property
+    def lines(self) -> bool:
+        """Whether there is one line per bundle."""
+        return self.moves or self.placements
+
+    def of(self, book: DecisionBook, record: DecisionRecord) -> list[DecisionRow]:
+        return [
+            row
+            for row in deeds(book, record)
+            if (self.moves if row.reason != PLACED else self.placements and record.subject == Subject.PLACE.value)
+        ]
+
+    def any(self, record: DecisionRecord) -> bool:
+        """Whether a decision has a row to show."""
+        if self.by is not None and record.leader != self.by:
+            return False
+        if not self.lines:
+            return True
+        shows_whole = bool(record.placed) and record.subject == Subject.PLACE.value
+        return (self.placements and shows_whole) or (self.moves and bool(record.moves or record.splits))
+
+
+def print_deeds(rows: Sequence[DecisionRow], empty: str, *, dated: bool = False) -> None:
+    """Print a table of rows, with a column of scores if there are any; `dated`: with times and ids of their decisions."""
+    columns = (
+        Column("time", of=lambda row: when(row.record.at_ms)) if dated else None,
+        Column("decision", 4, of=lambda row: row.record.id) if dated else None,
+        "bundle",
+        Column("from", of="source"),
+        Column("to", text=False),
+        Column("reason", 2),
+        Column("load", 1, text=False),
+        Column("score", 2) if any(row.score is not None for row in rows) else None,
+        Column("result", 1, text=False),
+        Column("why", text=True),
+    )
+    print_rows(columns, rows, empty=empty)
+
+
+def done_count(record: DecisionRecord) -> int:
+    """Number of distinct bundles with an action."""
+    if record.subject == Subject.PLACE.value:
+        return len(record.placed) + record.cut.get("placed", 0)
+    count = sum(move.refused is None for move in record.moves) + sum(split.refused is None for split in record.splits)
+    return count + record.cut.get("moves", 0) + record.cut.get("splits", 0)
+
+
+def _result(word: str | None, why: str | None) -> str | None:
+    return word if word is None or not why else f"{word}: {why}"

@@ -1,53 +1,46 @@
-"""Options of several commands of balancing, and the snapshot that `--snapshot` names.
+"""What commands of balancing share: options, the snapshot that `--snapshot` names, tables and files of results.
 
-It is a file, or a word under which a package offers snapshots (`live`). Such a package registers a `Load` under the entry point
-group `shedders.snapshots`; it is imported only when its word is used.
+The snapshot is a file, or a word under which a package offers snapshots (`live`). Such a package registers a `Load` under the
+entry point group `shedders.snapshots`; it is imported only when its word is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from shedders.snapshots.file import read_snapshot
 from shedders.snapshots.model import Snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.options import Connect
-from statechannel.cli.kit.output import say
+from statechannel.cli.kit.options import Connect, option
+from statechannel.cli.kit.output import print_table, say, stdout
 from statechannel.errors import ExitCode
+from statechannel.files import check_writable, new_file
+
+if TYPE_CHECKING:
+    from shedders.model.amounts import Grid
 
 SnapshotOption = Annotated[
-    str,
-    typer.Option(
-        "--snapshot", metavar="FILE|live", help="Snapshot file (design/snapshot.md), or `live` for the running cluster."
-    ),
+    str, option("--snapshot FILE|live", "Snapshot file (design/snapshot.md), or `live` for the running cluster.")
 ]
 ProfileOption = Annotated[
-    str | None,
-    typer.Option("--profile", metavar="NAME", help="Profile that replaces the profile and settings of the snapshot."),
+    str | None, option("--profile NAME", "Profile that replaces the profile and settings of the snapshot.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting of the strategy, or of filters.NAME, placement.NAME, splitting.NAME; may be repeated.",
+    option(
+        "--set NAME=VALUE",
+        "A setting of the strategy, or of filters.NAME, placement.NAME, splitting.NAME; may be repeated.",
     ),
 ]
 PlacementOption = Annotated[
-    str | None, typer.Option("--placement", metavar="NAME", help="Placement strategy, for moves without a destination.")
+    str | None, option("--placement NAME", "Placement strategy, for moves without a destination.")
 ]
-CyclesOption = Annotated[
-    int, typer.Option("--cycles", metavar="N", min=1, max=10_000, help="Number of successive decisions.")
-]
-EveryOption = Annotated[
-    float, typer.Option("--every", metavar="SECONDS", min=0, max=86_400, help="Time between cycles.")
-]
+CyclesOption = Annotated[int, option("--cycles N", "Number of successive decisions.", min=1, max=10_000)]
+EveryOption = Annotated[float, option("--every SECONDS", "Time between cycles.", min=0, max=86_400)]
 
 
 def print_remarks(snapshot_remarks: Iterable[str]) -> None:
@@ -85,3 +78,45 @@ def snapshot_from(source: str, connect: Connect) -> Snapshot:
             code=ExitCode.FAILED,
         ) from error
     return load(connect)
+
+
+def show_grid(grid: Grid, *, gap: bool = True) -> None:
+    """Print a table and the notes below it."""
+    if gap:
+        stdout().print()
+    print_table(grid.headers, grid.rows, title=cell(grid.title) if grid.title else "", empty="nothing")
+    for note in grid.notes:
+        stdout().print(cell(note), markup=False)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically.
+
+    Raises:
+        StateChannelError: The file cannot be written.
+    """
+    with new_file(path) as file:
+        file.write(content)
+
+
+def say_written(paths: Sequence[Path] | Iterable[Path]) -> None:
+    for path in paths:
+        say(f"written: {path}")
+
+
+def make_folder(path: Path) -> Path:
+    """Create the folder if it does not exist; returns it.
+
+    Raises:
+        CommandError: It cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"the folder {path} cannot be created: {error.strerror or error}",
+            hint="Choose a writable folder.",
+            code=ExitCode.BAD_EXPORT,
+        ) from error
+    check_writable(path / "probe")
+    return path

@@ -34,6 +34,7 @@ from shedders.snapshots.plan_document import (
     CyclePart,
     PlacePlan,
     ShedPlan,
+    SplitCycle,
     SplitPlanDocument,
     cycle_part,
     placed_part,
@@ -53,21 +54,21 @@ from shedders.snapshots.selection import (
     split_memory,
 )
 from shedders.split.triggers import SplitSettings
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, moment, print_json, print_table, say, stdout
-from statechannel.errors import ExitCode
+from statechannel.cli.kit.fitted_tables import Column, cell
+from statechannel.cli.kit.options import Connect, OutputAs, argument, commands, option, with_kafka
+from statechannel.cli.kit.output import Output, print_json, print_rows, print_table, say, stdout
+from statechannel.clocks import moment
+from statechannel.errors import NotFoundError, UsageError
 from statechannel.protocol.bundle import is_bundle, parse_key, split_typed_topic, topic_hash
 
 PLAN = "plan"
 
-shed_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Moves of bundles between brokers: plan.")
+
+def _choice(names: str, what: str) -> Any:
+    return option(f"{names} NAME", f"{what}. Default: that of the snapshot, else of the profile.")
 
 
-@shed_app.callback()
-def _shed_group() -> None:
-    """Moves of bundles between brokers: plan."""
+shed_app = commands("Moves of bundles between brokers: plan.", alone=True)
 
 
 @shed_app.command(PLAN)
@@ -75,26 +76,14 @@ def _shed_group() -> None:
 def plan_shedding(
     connect: Connect,
     snapshot: SnapshotOption,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="NAME",
-            help="Shedding strategy. Default: that of the snapshot, else of the profile.",
-        ),
-    ] = None,
+    strategy: Annotated[str | None, _choice("--strategy -s", "Shedding strategy")] = None,
     placement: PlacementOption = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
     cycles: CyclesOption = 1,
     every: EveryOption = EVERY_S,
-    after: Annotated[
-        Path | None, typer.Option("--after", metavar="FILE", help="Write the snapshot after the moves to this file.")
-    ] = None,
-    left: Annotated[
-        bool, typer.Option("--left", help="Show each bundle and broker left alone, not only counts.")
-    ] = False,
+    after: Annotated[Path | None, option("--after FILE", "Write the snapshot after the moves to this file.")] = None,
+    left: Annotated[bool, option("--left", "Show each bundle and broker left alone, not only counts.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show which bundles a strategy would move, without moving them.
@@ -172,21 +161,17 @@ def _with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any
 def _print_moves(part: CyclePart, strategy: str, *, every_left: bool) -> None:
     if part.cycle > 1:
         stdout().print()
-    at = f" at {moment(part.now_ms)}" if part.now_ms else ""
-    print_table(
-        ("bundle", "from", "to", "reason", "load", "why"),
-        [
-            (
-                f"{move.bundle}{' (swap)' if move.swap else ''}",
-                move.source,
-                move.destination or "stays",
-                move.reason,
-                None if move.load is None else rate(move.load, move.load_unit),
-                move.why if move.refused is None else f"{move.refused}; {move.why}",
-            )
-            for move in part.moves
-        ],
-        title=cell(f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}"),
+    print_rows(
+        (
+            Column("bundle", of=lambda move: f"{move.bundle}{' (swap)' if move.swap else ''}"),
+            Column("from", of="source"),
+            Column("to", of=lambda move: move.destination or "stays"),
+            "reason",
+            Column("load", of=lambda move: None if move.load is None else rate(move.load, move.load_unit)),
+            Column("why", of=lambda move: move.why if move.refused is None else f"{move.refused}; {move.why}"),
+        ),
+        part.moves,
+        title=cell(f"{_title(part, strategy)}: {part.label}, {part.reason}: {part.why}"),
         empty="no moves",
     )
     if part.distance is not None:
@@ -194,11 +179,11 @@ def _print_moves(part: CyclePart, strategy: str, *, every_left: bool) -> None:
         stdout().print(cell(part.distance.sentence), markup=False)
     if part.splits:
         stdout().print()
-        print_table(("to be split", "why"), [(split.bundle, split.why) for split in part.splits])
+        print_rows((Column("to be split", of="bundle"), "why"), part.splits)
     if part.left:
         stdout().print()
         if every_left:
-            print_table(("left alone", "reason", "why"), [(left.name, left.reason, left.why) for left in part.left])
+            print_rows((Column("left alone", of="name"), "reason", "why"), part.left)
         else:
             print_table(("left alone", "count", "example"), list(_left_alone(part)))
 
@@ -210,12 +195,7 @@ def _left_alone(part: CyclePart) -> Iterator[tuple[str, int, str]]:
         yield reason, number, f"{example.name}: {example.why}"
 
 
-place_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Destinations of bundles: plan.")
-
-
-@place_app.callback()
-def _place_group() -> None:
-    """Destinations of bundles: plan."""
+place_app = commands("Destinations of bundles: plan.", alone=True)
 
 
 @place_app.command(PLAN)
@@ -224,20 +204,12 @@ def plan_placement(
     connect: Connect,
     snapshot: SnapshotOption,
     bundles: Annotated[
-        list[str] | None, typer.Argument(metavar="[BUNDLE|TOPIC...]", help="Default: all bundles without an owner.")
+        list[str] | None, argument("[BUNDLE|TOPIC...]", "Default: all bundles without an owner.")
     ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            metavar="NAME",
-            help="Placement strategy. Default: that of the snapshot, else of the profile.",
-        ),
-    ] = None,
+    strategy: Annotated[str | None, _choice("--strategy -s", "Placement strategy")] = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
-    removed: Annotated[bool, typer.Option("--removed", help="Show which filters removed which brokers.")] = False,
+    removed: Annotated[bool, option("--removed", "Show which filters removed which brokers.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show the destinations of bundles without placing them.
@@ -267,14 +239,9 @@ def plan_placement(
         print_json(document.model_dump())
         return
     print_remarks(odd)
-    print_table(
-        ("bundle", "broker", "equally good", "removed", "why"),
-        [
-            (placed.bundle, placed.broker, len(placed.best) or None, _removed(placed), placed.why)
-            for placed in placements
-        ],
-        empty="no bundle was named, and every bundle has an owner",
-    )
+    good = Column("equally good", of=lambda placed: len(placed.best) or None)
+    empty = "no bundle was named, and every bundle has an owner"
+    print_rows(("bundle", "broker", good, Column("removed", of=_removed), "why"), placements, empty=empty)
     if removed:
         for placed in placements:
             stdout().print()
@@ -307,12 +274,11 @@ def _bundle_with(cluster: Cluster, name: str) -> str:
         if topic is not None and place is not None and place.contains(topic_hash(topic[1])):
             say(f"{name} is in {bundle.name}")
             return bundle.name
-    raise CommandError(
+    raise NotFoundError(
         f"{name} is not a bundle of the snapshot"
         if topic is None
         else f"no bundle of the snapshot holds the topic {name}",
         hint="Bundle names have the form tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
-        code=ExitCode.NOT_FOUND,
     )
 
 
@@ -341,17 +307,7 @@ class PlanOrBundle(TyperGroup):
         return command.make_context(info_name, args, parent, **extra)
 
 
-split_app = typer.Typer(
-    cls=PlanOrBundle,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Split a bundle; `split plan` shows which to split.",
-)
-
-
-@split_app.callback()
-def _split_group() -> None:
-    """Split a bundle; `split plan` shows which to split."""
+split_app = commands("Split a bundle; `split plan` shows which to split.", cls=PlanOrBundle, alone=True)
 
 
 def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
@@ -361,13 +317,9 @@ def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
         "--every": every_s != EVERY_S,
         f"--set {SPLITTING}.*": bool(flags.around[SPLITTING]),
     }
-    for option, is_given in flags_set.items():
+    for name, is_given in flags_set.items():
         if is_given:
-            raise CommandError(
-                f"{option} has no effect if bundles are named",
-                hint="Omit the option, or omit the bundles.",
-                code=ExitCode.USAGE,
-            )
+            raise UsageError(f"{name} has no effect if bundles are named", hint="Omit the option, or omit the bundles.")
 
 
 def _without_topics(cluster: Cluster, algorithm: str, decisions: Sequence[SplitDecision]) -> Iterator[str]:
@@ -386,18 +338,9 @@ def plan_splits(
     connect: Connect,
     snapshot: SnapshotOption,
     bundles: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[BUNDLE|TOPIC...]", help="Bundles to split. Default: those over a limit."),
+        list[str] | None, argument("[BUNDLE|TOPIC...]", "Bundles to split. Default: those over a limit.")
     ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            "--algorithm",
-            "-a",
-            metavar="NAME",
-            help="Split algorithm. Default: that of the snapshot, else of the profile.",
-        ),
-    ] = None,
+    algorithm: Annotated[str | None, _choice("--algorithm -a", "Split algorithm")] = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
     cycles: CyclesOption = 1,
@@ -436,18 +379,11 @@ def plan_splits(
     for part in parts:
         if part.cycle > 1:
             stdout().print()
-        at = f" at {moment(part.now_ms)}" if part.now_ms else ""
-        print_table(
-            ("bundle", "cut at", "reason", "why"),
-            [
-                (
-                    split.bundle,
-                    ", ".join(f"0x{place:08x}" for place in split.positions) or "not split",
-                    split.reason,
-                    split.why,
-                )
-                for split in part.splits
-            ],
-            title=f"cycle {part.cycle} of {chosen.name}{at}",
-            empty=cell(part.why or "no bundle is over a limit"),
-        )
+        cuts = Column("cut at", of=lambda row: ", ".join(f"0x{at:08x}" for at in row.positions) or "not split")
+        empty = cell(part.why or "no bundle is over a limit")
+        print_rows(("bundle", cuts, "reason", "why"), part.splits, title=_title(part, chosen.name), empty=empty)
+
+
+def _title(part: CyclePart | SplitCycle, strategy: str) -> str:
+    at = f" at {moment(part.now_ms)}" if part.now_ms else ""
+    return f"cycle {part.cycle} of {strategy}{at}"

@@ -1,44 +1,45 @@
-"""What balancing adds to other commands: checks of `doctor`, remarks of `brokers` and `status`, parts of `audit`."""
+"""What balancing adds to other commands: conditions of `doctor`, remarks of `brokers` and `status`, parts of `audit`."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
-from shedders.cli.balancers import RUN_IT, unapplied
-from shedders.cli.decision_log import decision_reader
-from shedders.cli.drain.cordons import failed_drains
-from shedders.cli.policy.write import book_of, changes_of
-from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject, decode
+from shedders.cli.drain.cordons import drain_remark
+from shedders.decisions.history import DecisionBook, decision_read
+from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
 from shedders.filters.isolation import Isolation
 from shedders.model.amounts import count
-from shedders.model.cluster import Cluster
-from shedders.policies.effective import EffectivePolicies, Force
+from shedders.policies.effective import Force
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import Author
+from shedders.policies.record import Author, PolicyKey
 from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
-from statechannel.audit.incident import Incident, IncidentKind
+from shedders.queries.decisions import decision_reader
+from shedders.queries.policies import RUN_IT, book_of, changes_of, cordon_rows, unapplied
 from statechannel.audit.origins import OperationCause, Origin
-from statechannel.audit.person_actions import PersonAction
-from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.output import duration, moment
+from statechannel.cli.doctor.checks import ConditionExtension, DoctorFacts, WantedTopic
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.cli.kit.remarks import Remarks
-from statechannel.cli.kit.side_files import SideRole, side_records
-from statechannel.clocks import now_ms
+from statechannel.clocks import moment, now_ms
+from statechannel.conditions.facts import Condition, ConditionLimits, ConditionSeverity, Detection
+from statechannel.conditions.kinds import DRAIN_ENDS, drain_blocked
+from statechannel.conditions.table import DRAIN_BLOCKED
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
-from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
+from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.topic_policy import LightLags, LoadTopics, TopicSet, decisions_topic, policies_topic
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
+from statechannel.queries.connection import Connection
+from statechannel.queries.side_files import SideRole, side_records
 from statechannel.settings import SettingsError
+from statechannel.stories.incident import Incident, IncidentKind
+from statechannel.stories.requests import PersonAction
 
 
 def topics(connection: Connection) -> list[WantedTopic]:
@@ -46,7 +47,7 @@ def topics(connection: Connection) -> list[WantedTopic]:
     channel = connection.topics.channel
     try:
         settings = configured(connection.settings.extensions.get(NAME, {}))
-    except SettingsError:  # reported by the check below
+    except SettingsError:  # a condition of its own
         settings = configured({})
     loads: LoadSettings = settings.load
     retention_ms = round(loads.retention_s * 1_000)
@@ -63,83 +64,52 @@ def topics(connection: Connection) -> list[WantedTopic]:
     ]
 
 
-def settings_of_balancer(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Check the settings of the extension."""
+def _settings_facts(facts: DoctorFacts) -> Mapping[str, Any]:
     try:
         configured(facts.settings.extensions.get(NAME, {}))
     except SettingsError as error:
-        for problem in error.problems:
-            yield DoctorFinding(
-                Severity.ERROR,
-                problem.rstrip("."),
-                "A broker does not start with these settings.",
-                f"Change extensions.{NAME} where it is set; design/balancer-settings.md lists all settings.",
-            )
+        return {"invalid": error.problems}
+    return {"invalid": ()}
 
 
-def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Check for unreadable policies, and for those that switch something off."""
-    if facts.connection is None:
-        return
-    try:
-        effective = book_of(facts.connection).at(now_ms())
-    except (TopicPolicyError, TopicMissingError):  # reported by the check of topics
-        yield DoctorFinding(Severity.INFO, "the policies cannot be read until the topics are valid", checked=False)
-        return
-    except StateChannelError as error:
-        yield DoctorFinding(
-            Severity.ERROR,
-            f"the policies cannot be read: {error}",
-            "Brokers place and shed by the last policies that they read.",
-            error.hint,
-        )
-        return
-    alive = {} if facts.registry is None else facts.registry.members.alive
-    for what in unapplied(effective, alive):
-        yield DoctorFinding(
-            Severity.WARNING,
-            what,
-            "`statechannel policy list` shows them in force, but a broker without the balancer assigns bundles against them.",
-            RUN_IT,
-        )
-    held = {row["broker"]: row["bundles"] for row in facts.status.get("brokers", ())}
-    failed = {
-        broker: drain
-        for broker, drain in failed_drains(facts.connection, effective).items()
-        if held.get(broker, 1)  # what a drain had left may have gone since
-    }
-    for broker, drain in sorted(failed.items()):
-        yield DoctorFinding(
-            Severity.WARNING,
-            f"{broker} was cordoned by a drain ({drain.entry.author.person}, {moment(drain.entry.logged_at_ms)}) that "
-            f"{drain.end}; it has {count(held.get(broker, 0), 'bundle')}{f': {drain.why}' if drain.why else ''}",
-            "No bundle is assigned to it, and nothing moves away those that it has.",
-            f"`statechannel uncordon {broker}` lets it take bundles again; `statechannel drain {broker}` drains it.",
-        )
-    yield from policy_findings(effective, reported=failed)
+def _policy_facts(facts: DoctorFacts) -> Mapping[str, Any]:
+    """The policies in force and the cordons; where policies isolate, also the cluster with its loads, or why it is not known."""
+    connection, alive = facts.connection, {} if facts.registry is None else facts.registry.members.alive
+    if connection is None:
+        return {}
+    effective = book_of(connection).at(now_ms())
+    cordons = {row["broker"]: row for row in cordon_rows(connection, effective)}
+    known: dict[str, Any] = {"policies": effective, "cordons": cordons, "alive": alive}
     if effective.policies.isolation and len(alive) > 1:
-        yield from _isolated(facts.connection, effective)
+        # Where no policy isolates anything this is not needed, and the load topics are not read.
+        from shedders.queries.live_source import live_at
+        from shedders.snapshots.cluster import cluster_of
+
+        try:
+            known["cluster"] = effective.over(cluster_of(live_at(connection)))
+        except StateChannelError as error:
+            known["loads_unread"] = str(error)
+    return known
 
 
-def _isolated(connection: Connection, effective: EffectivePolicies) -> Iterator[DoctorFinding]:
-    # Where no policy isolates anything this is not needed, and the load topics are not read.
-    from shedders.cli.live_source import live_at
-    from shedders.snapshots.cluster import cluster_of
-
-    try:
-        cluster = effective.over(cluster_of(live_at(connection)))
-    except StateChannelError as error:
-        yield DoctorFinding(
-            Severity.INFO, f"what isolation leaves to one broker only is not known: {error}", checked=False
-        )
-        return
-    yield from isolation_findings(cluster, effective)
+def _invalid(facts: Any, _: object) -> Iterator[Detection]:
+    return (Detection(problem.rstrip(".")) for problem in facts["invalid"])
 
 
-def isolation_findings(cluster: Cluster, effective: EffectivePolicies) -> Iterator[DoctorFinding]:
+def _unreadable(facts: Any, _: object) -> Iterator[Detection]:
+    policies = facts["policies"]
+    return map(Detection, [*policies.closed, *filter(None, [policies.overfull])])
+
+
+def _unapplied(facts: Any, _: object) -> Iterator[Detection]:
+    return map(Detection, unapplied(facts["policies"], facts["alive"]))
+
+
+def _isolated(facts: Any, _: object) -> Iterator[Detection]:
     """Namespaces that isolation and cordons leave to one broker or none: no broker takes over their bundles."""
+    cluster = facts["cluster"]
     isolation = Isolation(cluster.policies.isolation, cluster.brokers)
-    of_isolation = [entry for entry in effective.entries if entry.key.kind is PolicyKind.ISOLATION]
+    of_isolation = [entry for entry in facts["policies"].entries if entry.key.kind is PolicyKind.ISOLATION]
     authors = {entry.key.name: entry.author.text for entry in of_isolation}
     left_to: dict[tuple[str | None, str | None], dict[str, int]] = {}
     for namespace, bundles in cluster.bundles_in.items():
@@ -152,79 +122,91 @@ def isolation_findings(cluster: Cluster, effective: EffectivePolicies) -> Iterat
             left_to.setdefault((min(able, default=None), zone.policy), {})[namespace] = len(bundles)
     for (broker, policy), namespaces in sorted(left_to.items(), key=str):
         by = authors.get(policy or "")
-        cause = (
-            f"isolation `{policy}`{f', {by}' if by else ''}"
-            if policy
-            else "the others are isolated for other namespaces"
-        )
+        others = "the others are isolated for other namespaces"
+        cause = f"isolation `{policy}`{f', {by}' if by else ''}" if policy else others
         first, more = min(namespaces), len(namespaces) - 1
         cordoned = ", ".join(sorted(cluster.policies.cordons.keys() & cluster.brokers.keys()))
         only = f"{broker} only" if broker else f"no broker{f', as {cordoned} is cordoned' if cordoned else ''}"
-        yield DoctorFinding(
-            Severity.WARNING,
+        effect = "They stay where they are; those that lose their owner get none."
+        todo = "Start a broker that is in no isolation policy; `statechannel policy list --kind isolation` lists them."
+        if broker:
+            effect = f"If {broker} is lost no broker takes them, and it cannot be drained."
+        if policy:
+            todo = (
+                f"`statechannel policy get isolation {policy}` shows it, `statechannel policy delete isolation {policy}` "
+                "deletes it; or add brokers to it."
+            )
+        yield Detection(
             f"{first}{f' and {more} more namespaces' if more else ''} may be on {only} ({cause}): "
             f"{count(sum(namespaces.values()), 'bundle')}",
-            f"If {broker} is lost no broker takes them, and it cannot be drained."
-            if broker
-            else "They stay where they are; those that lose their owner get none.",
-            f"`statechannel policy get isolation {policy}` shows it, `statechannel policy delete isolation {policy}` deletes it; "
-            "or add brokers to it."
-            if policy
-            else "Start a broker that is in no isolation policy; `statechannel policy list --kind isolation` lists them.",
+            facts={"effect": effect},
+            next_step=todo,
         )
 
 
-def policy_findings(effective: EffectivePolicies, *, reported: Container[str] = ()) -> Iterator[DoctorFinding]:
-    """Findings on the policies in force.
+def _loads_unread(facts: Any, _: object) -> Iterator[Detection]:
+    yield Detection(f"what isolation leaves to one broker only is not known: {facts['loads_unread']}")
 
-    Args:
-        reported: Brokers whose cordons another finding reports.
-    """
-    for why in [*effective.closed, *filter(None, [effective.overfull])]:
-        yield DoctorFinding(
-            Severity.ERROR,
-            why,
-            "What an unreadable policy is about is forbidden, not ignored.",
-            "`statechannel policy list` shows the record; set it again, or delete it.",
-        )
-    junk = sum(effective.junk.values())
+
+def _junk(facts: Any, _: object) -> Iterator[Detection]:
+    junk = facts["policies"].junk
     if junk:
-        reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(effective.junk.items()))
-        yield DoctorFinding(
-            Severity.WARNING,
-            f"{junk} records in the topic of policies were dropped: {reasons}",
-            "A foreign client or a newer version writes to the topic.",
-            "`statechannel policy list --output json` counts them; check which clients may write to the topic.",
-        )
-    if not effective.shedding_on:
-        yield DoctorFinding(
-            Severity.INFO,
-            f"automatic moves are off: {effective.shedding_why}",
-            "",
-            "Switch them on again with `statechannel override end shedding`.",
-        )
-    cordons = [broker for broker in effective.policies.cordons if broker not in reported]
-    if cordons:
-        yield DoctorFinding(
-            Severity.INFO,
-            f"cordoned: {', '.join(sorted(cordons))}",
-            "No bundle is assigned to them.",
-            f"End a cordon with `statechannel uncordon {min(cordons)}`.",
-        )
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(junk.items()))
+        yield Detection(f"{sum(junk.values())} records in the topic of policies were dropped: {reasons}")
 
 
-balancer = Plugin(
-    checks=(
-        DoctorCheck("balancer-settings", "settings of the balancer are valid", settings_of_balancer),
-        DoctorCheck("policies", "policies can be read", policies, needs=("kafka", "topics")),
+def _shedding_off(facts: Any, _: object) -> Iterator[Detection]:
+    if not facts["policies"].shedding_on:
+        yield Detection(facts["policies"].shedding_why)
+
+
+def _cordoned(facts: Any, limits: ConditionLimits) -> Iterator[Detection]:
+    """Brokers whose cordons no blocked drain explains."""
+    blocked = {item.subject for item in drain_blocked(facts, limits)} if "brokers" in facts else set()
+    names = sorted(facts["cordons"].keys() - blocked)
+    if names:
+        yield Detection(f"cordoned: {', '.join(names)}", facts={"broker": names[0]})
+
+
+_DEGRADED, _WARNING, _NOTE = ConditionSeverity.DEGRADED, ConditionSeverity.WARNING, ConditionSeverity.NOTE
+
+balancer_settings = ConditionExtension(
+    "settings of the balancer are valid",
+    (
+        Condition("settings-invalid", _DEGRADED,
+            _invalid, ("invalid",),
+            "A broker does not start with these settings.",
+            f"Change extensions.{NAME} where it is set; design/reference/balancer-settings.md lists all settings."),
     ),
-    topics=topics,
+    _settings_facts,
+)  # fmt: skip
+
+POLICY_KINDS: Final = (
+    Condition("policies-unreadable", _DEGRADED, _unreadable, ("policies",),
+        "What an unreadable policy is about is forbidden, not ignored.",
+        "`statechannel policy list` shows the record; set it again, or delete it."),
+    Condition("policies-unapplied", _WARNING, _unapplied, ("policies", "alive"),
+        "`statechannel policy list` shows them in force, but a broker without the balancer assigns bundles against them.",
+        RUN_IT),
+    DRAIN_BLOCKED,
+    Condition("isolated-to-one", _WARNING, _isolated, ("policies", "cluster"), "{effect}", ""),
+    Condition("loads-unread", _NOTE, _loads_unread, ("loads_unread",), "", ""),
+    Condition("policies-junk", _WARNING, _junk, ("policies",),
+        "A foreign client or a newer version writes to the topic.",
+        "`statechannel policy list --output json` counts them; check which clients may write to the topic."),
+    Condition("shedding-off", _NOTE, _shedding_off, ("policies",), "",
+        "Switch automatic moves on again with `statechannel override end shedding`."),
+    Condition("cordoned", _NOTE, _cordoned, ("cordons",),
+        "No bundle is assigned to them.", "End a cordon with `statechannel uncordon {broker}`."),
+)  # fmt: skip
+
+policies = ConditionExtension(
+    "policies can be read", POLICY_KINDS, _policy_facts, needs=("kafka", "topics"), topics=topics
 )
-"""Checks of the entry point group `statechannel.doctor`."""
 
 
 def policy_remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
-    """Cordons by broker; shedding that is off, overrides in force, and changes of the last hour.
+    """Cordons by broker; shedding that is off, overrides in force; and changes of the last hour, as incidents.
 
     Raises:
         StateChannelError: The policies cannot be read.
@@ -239,33 +221,15 @@ def policy_remarks(connection: Connection, alive: Mapping[str, Member]) -> Remar
         is_are = "override is" if overrides == 1 else "overrides are"
         cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
     cluster += unapplied(effective, alive)
-    cluster += _changed_lately(effective, now_ms())
     cordons = effective.policies.cordons
     brokers = {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())}
-    drains = failed_drains(connection, effective)
-    brokers |= {name: drain.remark(empty=False) for name, drain in drains.items()}
-    empty = {name: drain.remark(empty=True) for name, drain in drains.items()}
-    return Remarks(cluster, brokers, frozenset(cordons), empty, tuple(changes_lately(changes.rows, now_ms())))
+    rows = cordon_rows(connection, effective)
+    brokers |= {row["broker"]: drain_remark(row) for row in rows if row["drain_state"] in DRAIN_ENDS}
+    return Remarks(cluster, brokers, frozenset(cordons), tuple(changes_lately(changes.rows, now_ms())))
 
 
 _LATELY_MS: Final = 3_600_000
-_LATELY_SHOWN: Final = 3
 _TOGETHER_MS: Final = 60_000
-
-
-def _changed_lately(effective: EffectivePolicies, at_ms: int) -> Iterator[str]:
-    """The newest policies of the last hour with their authors; cordons are remarks of their brokers."""
-    entries = [
-        entry
-        for entry in effective.entries
-        if entry.key.kind is not PolicyKind.CORDON and at_ms - entry.logged_at_ms < _LATELY_MS
-    ]
-    entries.sort(key=lambda entry: -entry.logged_at_ms)
-    for entry in entries[:_LATELY_SHOWN]:
-        what = f"{'override ' if entry.key.override else ''}{entry.key.kind} {entry.key.name}"
-        yield f"{entry.author.text or 'an unknown user'} set {what}, {duration(at_ms - entry.logged_at_ms)} ago"
-    if len(entries) > _LATELY_SHOWN:
-        yield f"{len(entries) - _LATELY_SHOWN} more policies were set within the last hour (`statechannel policy list`)"
 
 
 def changes_lately(rows: Iterable[PolicyChange], at_ms: int) -> list[Incident]:
@@ -273,37 +237,31 @@ def changes_lately(rows: Iterable[PolicyChange], at_ms: int) -> list[Incident]:
 
     Drains have incidents of their own, and their cordons none.
     """
-    groups: list[list[PolicyChange]] = []
+    groups: list[list[tuple[PolicyKey, PolicyChange]]] = []
     for change in rows:
-        if change.key is None or change.trouble or at_ms - change.logged_at_ms >= _LATELY_MS:
+        key, record = change.key, change.record
+        if key is None or change.trouble or at_ms - change.logged_at_ms >= _LATELY_MS:
             continue
-        if change.record is not None and Author.parse(change.record.by).drain is not None:
+        if record is not None and Author.parse(record.by).drain is not None:
             continue
-        before = groups[-1][-1] if groups else None
-        if before is not None and _is_more_of(before, change):
-            groups[-1].append(change)
+        if groups and _is_more_of(groups[-1][-1], (key, change)):
+            groups[-1].append((key, change))
         else:
-            groups.append([change])
-    return [Incident(group[0].logged_at_ms, IncidentKind.POLICY, _of_changes(group)) for group in groups]
+            groups.append([(key, change)])
+    return [Incident(group[0][1].logged_at_ms, IncidentKind.POLICY, _of_changes(group)) for group in groups]
 
 
-def _is_more_of(before: PolicyChange, change: PolicyChange) -> bool:
-    if before.key is None or change.key is None:
-        return False
-    is_alike = (before.by, before.what, before.key.kind, before.key.override) == (
-        change.by, change.what, change.key.kind, change.key.override,
-    )  # fmt: skip
-    return is_alike and change.logged_at_ms - before.logged_at_ms < _TOGETHER_MS
+def _is_more_of(before: tuple[PolicyKey, PolicyChange], after: tuple[PolicyKey, PolicyChange]) -> bool:
+    of = [(change.by, change.what, key.kind, key.override) for key, change in (before, after)]
+    return of[0] == of[1] and after[1].logged_at_ms - before[1].logged_at_ms < _TOGETHER_MS
 
 
-def _of_changes(group: Sequence[PolicyChange]) -> str:
-    last = group[-1]
-    if last.key is None:
-        raise ValueError("a change without a key")
-    kind = f"{'override' if last.key.override else 'policy'} {last.key.kind}"
+def _of_changes(group: Sequence[tuple[PolicyKey, PolicyChange]]) -> str:
+    key, last = group[-1]
+    kind = f"{'override' if key.override else 'policy'} {key.kind}"
     why = f": {last.why}" if last.why else ""
     many = "" if len(group) == 1 else f" and {len(group) - 1} more"
-    return f"{last.by or 'an unknown user'} {last.what} {kind} {last.key.name}{many}{why}"
+    return f"{last.by or 'an unknown user'} {last.what} {kind} {key.name}{many}{why}"
 
 
 class PolicyActions:
@@ -321,7 +279,7 @@ class PolicyActions:
 
     def beside(self, export: Path) -> Iterator[PersonAction]:
         """The same from the file beside an export; none without a file."""
-        side = side_records(export, SideRole.POLICIES)
+        side = side_records(export, SideRole.POLICIES, TERMINAL)
         if side is None:
             return iter(())
         low = 0 if not side.since_ms else 1
@@ -385,7 +343,7 @@ class DecisionOrigins:
         """The decisions of a file, complete from this time on."""
         known = Decisions()
         for record in records:
-            known.take(record.offset, record.timestamp_ms, decode(record.key, record.value))
+            known.take(*decision_read(record))
         known.since_ms = max(known.since_ms, since_ms)
         return known
 
@@ -394,10 +352,7 @@ decisions = DecisionOrigins()
 
 
 class Decisions:
-    """Decisions by operation.
-
-    Args:
-        decisions_max: Number of decisions kept; older ones are dropped.
+    """Decisions by operation, the newest `_DECISIONS_MAX`.
 
     Attributes:
         since_ms: See `statechannel.audit.origins.OriginTopic`.
@@ -405,10 +360,9 @@ class Decisions:
 
     name = "decisions"
 
-    def __init__(self, decisions_max: int = _DECISIONS_MAX) -> None:
-        self._book = DecisionBook(decisions_max)
+    def __init__(self) -> None:
+        self._book = DecisionBook(_DECISIONS_MAX)
         self._placements: dict[str, deque[DecisionRecord]] = {}
-        self._max = decisions_max
         self.since_ms = 0
         self._read = 0
 
@@ -417,7 +371,7 @@ class Decisions:
         if not self._read and offset > 0:
             self.since_ms = timestamp_ms
         self._read += 1
-        full = len(self._book) >= self._max
+        full = len(self._book) >= _DECISIONS_MAX
         self._book.add(record)
         if full:
             self.since_ms = self._book.decisions[0].at_ms

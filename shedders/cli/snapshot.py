@@ -21,10 +21,10 @@ from shedders.snapshots.model import Snapshot
 from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
 from shedders.split.triggers import SplitSettings
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
+from statechannel.cli.kit.options import Connect, OutputAs, argument, commands, option, with_kafka
 from statechannel.cli.kit.output import Output, json_for_stdout, print_json, say, stdout
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")
+app = commands("Snapshots of a cluster: take, check, schema.")
 
 
 class Document(StrEnum):
@@ -34,22 +34,15 @@ class Document(StrEnum):
     PLAN = "plan"
 
 
-@app.callback()
-def group() -> None:
-    """Snapshots of a cluster: take, check, schema."""
-
-
 @app.command()
 @with_kafka
 def take(
     connect: Connect,
-    file: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file. Default: standard output.")
-    ] = None,
+    file: Annotated[Path | None, option("-o --out FILE", "Output file. Default: standard output.")] = None,
 ) -> None:
     """Take a snapshot of the cluster from its topics; no broker need run."""
     # The Kafka client is not needed to read snapshots.
-    from shedders.cli.live_source import live
+    from shedders.queries.live_source import live
 
     snapshot = live(connect)
     print_remarks(remarks(snapshot, cluster_of(snapshot)))
@@ -64,7 +57,7 @@ def take(
 @with_kafka
 def check(
     connect: Connect,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Snapshot file (design/snapshot.md).")],
+    file: Annotated[str, argument("FILE", "Snapshot file (design/snapshot.md).")],
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Check a snapshot: format, consistency, contradictions of policies, strategies and settings."""

@@ -11,20 +11,19 @@ import typer
 from pydantic_core import PydanticUndefined
 from rich.text import Text
 
-from shedders.conformance.checker import RuleFinding, conform
+from shedders.conformance.checker import conform
 from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.model.profiles import PROFILES
 from shedders.model.strategy import KINDS, available, find
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.options import OutputAs
-from statechannel.cli.kit.output import Output, print_json, print_table, stdout
+from statechannel.cli.kit.options import OutputAs, argument, commands, option
+from statechannel.cli.kit.output import Output, print_json, print_rows, print_table, stdout
 from statechannel.errors import ExitCode
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Installed strategies: list, show, check.")
+app = commands("Installed strategies: list, show, check.")
 
 KindOption = Annotated[
-    str | None,
-    typer.Option("--kind", metavar="KIND", help="shedding, placement or split, if the name has several kinds."),
+    str | None, option("--kind KIND", "shedding, placement or split, if the name has several kinds.")
 ]
 
 
@@ -44,53 +43,31 @@ class InstalledStrategy:
     trouble: str | None
 
 
-@app.callback()
-def group() -> None:
-    """Installed strategies: list, show, check."""
-
-
 @app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
     """List the strategies by kind, and the profiles."""
     installed = [_installed(kind, name) for kind, kind_info in KINDS.items() for name in available(kind_info.group)]
+    profiles: list[dict[str, Any]] = [
+        {
+            "name": profile.name,
+            "about": profile.about,
+            "strategies": dict(profile.strategies),
+            "settings": profile.settings,
+            "departures": dict(profile.departures),
+        }
+        for profile in PROFILES.values()
+    ]
     if output is Output.JSON:
-        strategies = [asdict(strategy) for strategy in installed]
-        profiles = [
-            {
-                "name": profile.name,
-                "about": profile.about,
-                "strategies": dict(profile.strategies),
-                "settings": profile.settings,
-                "departures": dict(profile.departures),
-            }
-            for profile in PROFILES.values()
-        ]
-        print_json({"strategies": strategies, "profiles": profiles})
+        print_json({"strategies": [asdict(strategy) for strategy in installed], "profiles": profiles})
         return
-    print_table(
-        ("kind", "name", Column("from", 4), Column("about", text=True)),
-        [
-            (
-                strategy.kind,
-                strategy.name,
-                strategy.origin,
-                strategy.about if strategy.trouble is None else f"unusable: {strategy.trouble}",
-            )
-            for strategy in installed
-        ],
-        empty="no strategy is installed",
-    )
+    about = Column("about", text=True, of=lambda row: f"unusable: {row.trouble}" if row.trouble else row.about)
+    print_rows(("kind", "name", Column("from", 4, of="origin"), about), installed, empty="no strategy is installed")
     stdout().print()
-    print_table(
-        ("profile", *KINDS, "about"),
-        [(profile.name, *(profile.strategies[kind] for kind in KINDS), profile.about) for profile in PROFILES.values()],
-    )
+    print_rows(("profile", *KINDS, "about"), [{"profile": row["name"], **row["strategies"], **row} for row in profiles])
 
 
 @app.command()
-def show(
-    name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
-) -> None:
+def show(name: Annotated[str, argument("NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE) -> None:
     """Show the description and settings of a strategy."""
     kinds = _kinds_of(name, kind)
     strategies = [(each, find(each, name)) for each in kinds]
@@ -110,38 +87,25 @@ def show(
         stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is strategies[0][1] else own_kind})", style="bold"))
         stdout().print(Text(inspect.getdoc(strategy) or "It has no description."))
         stdout().print()
-        print_table(
-            ("setting", "default", "explained"),
-            [
-                (setting, _default(field), field.description)
-                for setting, field in strategy.Settings.model_fields.items()
-            ],
-            empty="no settings",
-        )
+        settings = [
+            (name, _default(field), field.description) for name, field in strategy.Settings.model_fields.items()
+        ]
+        print_table(("setting", "default", "explained"), settings, empty="no settings")
 
 
 @app.command()
-def check(
-    name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
-) -> None:
+def check(name: Annotated[str, argument("NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE) -> None:
     """Run the conformance suite on a strategy (design/writing-a-strategy.md)."""
     findings = [finding for each in _kinds_of(name, kind) for finding in conform(each, name)]
     failed = sum(not finding.passed for finding in findings)
     if output is Output.JSON:
-        print_json({"name": name, "passed": not failed, "findings": [_fields(finding) for finding in findings]})
+        print_json({"name": name, "passed": not failed, "findings": [asdict(finding) for finding in findings]})
     else:
-        print_table(
-            ("kind", "rule", "kept", "how"),
-            [(finding.kind, finding.rule, finding.passed, finding.how) for finding in findings],
-        )
+        print_rows(("kind", "rule", Column("kept", of="passed"), "how"), findings)
         stdout().print()
         stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules passed")
     if failed:
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _fields(finding: RuleFinding) -> dict[str, Any]:
-    return {"kind": finding.kind, "rule": finding.rule, "passed": finding.passed, "how": finding.how}
 
 
 def _installed(kind: str, name: str) -> InstalledStrategy:

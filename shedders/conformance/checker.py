@@ -141,7 +141,6 @@ class _Common:
         return "two other seeds"
 
     def naming(self) -> str | None:
-        """Name and docstring."""
         if self._found.name != self._name:
             broken(f"its name is `{self._found.name}`, installed as `{self._name}`")
         if not inspect.getdoc(self._found):
@@ -149,7 +148,6 @@ class _Common:
         return "as its entry point"
 
     def settings(self) -> str | None:
-        """Their model."""
         model = self._found.Settings
         if not (isinstance(model, type) and issubclass(model, StrategySettings)):
             broken("Settings is not a StrategySettings")
@@ -164,7 +162,6 @@ class _Common:
         raise BrokenError("an unknown setting is accepted")
 
     def pure(self) -> str | None:
-        """What its module imports."""
         try:
             tree = ast.parse(inspect.getsource(inspect.getmodule(self._found) or self._found))
         except (OSError, TypeError):

@@ -21,10 +21,7 @@ class ConformanceCase:
     """One cluster.
 
     Attributes:
-        about: What is unusual about it.
         blind: Brokers without valid load: nothing may be moved from or to them.
-        still: Bundles that must stay.
-        closed: Brokers that must not be a destination.
     """
 
     about: str
@@ -114,7 +111,6 @@ MEMORIES: Sequence[Mapping[str, object]] = (
 
 
 def topic_bundles() -> Iterator[tuple[str, Bundle]]:
-    """Bundles for split algorithms."""
     name = bundle_key("acme/orders", 0, 0x80000000)
     spread = [
         TopicLoad(f"persistent://acme/orders/{number}", 0x01000000 * number, *([10.0 * number] * 4))
@@ -182,7 +178,6 @@ def _with(cluster: Cluster, broker: Broker) -> Cluster:
 
 
 def _even() -> Cluster:
-    """A cluster whose brokers have equal bundles."""
     names = [f"b{number:02}:8080" for number in range(4)]
     owned = {
         name: _ranked([_bundle(_key(4 * part + number, 16), name, weight=1.0) for part in range(4)])

@@ -31,7 +31,6 @@ class ConformanceRules:
 
     Args:
         name: Name of its entry point.
-        found: Its class.
     """
 
     kind = ""
@@ -41,17 +40,13 @@ class ConformanceRules:
         self._found = strategy
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Rules, each with a sentence for people."""
         raise NotImplementedError
 
 
 class SheddingRules(ConformanceRules):
-    """Rules of shedding strategies."""
-
     kind = "shedding"
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Rules, each with a sentence for people."""
         yield "its plans are consistent and have reasons", self._sensible
         yield "it moves nothing from or to brokers without valid load", self._never_blind
         yield "it moves no bundle that must stay, and none to a closed destination", self._obeys
@@ -146,12 +141,9 @@ class SheddingRules(ConformanceRules):
 
 
 class PlacementRules(ConformanceRules):
-    """Rules of placement strategies."""
-
     kind = "placement"
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Rules, each with a sentence for people."""
         yield "it names one of the candidates or no broker, with a reason", self._names_candidates
         yield "without candidates it names no broker", self._nobody
         yield "its answers are repeatable, also with shuffled dictionaries", self._places_again
@@ -222,12 +214,9 @@ class PlacementRules(ConformanceRules):
 
 
 class SplitRules(ConformanceRules):
-    """Rules of split algorithms."""
-
     kind = "split"
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Rules, each with a sentence for people."""
         yield "its positions lie strictly inside, ascending and distinct; or it refuses with a hint", self._inside
         yield "its answers do not depend on the order of topics", self._same_for_any_order
 
@@ -294,5 +283,4 @@ def _plain(value: object) -> object:
 
 
 def broken(how: str) -> NoReturn:
-    """Report a broken rule."""
     raise BrokenError(how)

@@ -50,7 +50,6 @@ class ContestChannel:
     """Channel of the simulated cluster.
 
     Attributes:
-        view: The fold.
         offset: Of the last record.
     """
 
@@ -73,13 +72,11 @@ class ContestChannel:
         return [f"{namespace}/{range_}" for range_ in children_of(bounds)]
 
     def assign(self, bundle: str, broker: str) -> BundleArrival:
-        """Assign a bundle without an owner to a broker."""
         self._write(bundle, {"state": State.ASSIGNING, "from": None, "to": broker})
         self._write(bundle, {"state": State.ASSIGNED, "from": None, "to": broker})
         return BundleArrival(bundle, State.ASSIGNED, None, broker, self.offset)
 
     def transfer(self, bundle: str, to: str) -> BundleArrival:
-        """Transfer a bundle from its owner to another broker."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": to})
         self._write(bundle, {"state": State.ASSIGNING, "from": source, "to": to})
@@ -87,7 +84,6 @@ class ContestChannel:
         return BundleArrival(bundle, State.ASSIGNED, source, to, self.offset)
 
     def unload(self, bundle: str) -> None:
-        """Unload a bundle: it has no owner then."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": None})
         self._write(bundle, {"state": State.UNASSIGNED, "from": source, "to": None})
@@ -113,7 +109,6 @@ class ContestChannel:
         return self._seen
 
     def bundle_counts(self) -> Mapping[str, int]:
-        """Bundles by broker."""
         return self.view.load
 
     def _key(self, bundle: str) -> KeyState:
@@ -152,8 +147,6 @@ class BundleTable:
     Attributes:
         names: By number.
         owner: Number of the broker that serves it, `NOBODY` where none does; one entry a bundle.
-        live: Whether it was not split.
-        topics, sessions: Of its units.
         place: Of its name among all names, sorted.
     """
 
@@ -187,11 +180,9 @@ class BundleTable:
         self.owner[number], self.live[number] = NOBODY, False
 
     def units_of(self, bundle: str) -> Ints:
-        """Numbers of the units that fall into a bundle."""
         return np.flatnonzero(self._of_unit == self.number[bundle])
 
     def units_in(self, bundles: Ints) -> Ints:
-        """Numbers of the units that fall into some bundles, by number."""
         return np.flatnonzero(np.isin(self._of_unit, bundles))
 
     def demand(self, demand: Demand) -> Floats:
@@ -204,13 +195,11 @@ class BundleTable:
         return np.stack([sums(where, row, len(self)) for row in rows])
 
     def by_broker(self, rows: Floats, brokers: int) -> Floats:
-        """Sums by broker of what its bundles have."""
         served = self.owner >= 0
         where = self.owner[served]
         return np.stack([sums(where, row[served], brokers) for row in rows])
 
     def served_by(self, broker: int) -> Iterator[str]:
-        """Names of its bundles, by number."""
         for number in np.flatnonzero(self.owner == broker):
             yield self.names[number]
 

@@ -3,17 +3,8 @@
 Its result is the JSON document of `simulate compare`, with the schema of `ContestComparison`. All of it but `Timings`
 repeats bit for bit, and `digest` covers that part.
 
-Aims are targets of our strategies in every scenario, checked on the median and on the worst seed:
-
-| aim | met if |
-|---|---|
-| `balance` | max/bound <= 1.10 |
-| `returned` | of the load moved at most 5 % only went back within a day |
-| `steady` | where nothing happens: at most 1 % of the traffic moved an hour |
-| `scale-out` | where brokers join: settled in at most 2 rounds |
-| `spread` | max/bound no higher than that of the best policy of upstream, the one with the lowest median max/bound |
-| `spread-at-moved` | no policy of upstream with as little churn, or less, had a lower max/bound |
-| `moved-at-spread` | no policy of upstream with an equal or lower max/bound had less churn |
+Aims are targets of our strategies in every scenario, checked on the median and on the worst seed; design/reference/scenarios.md
+lists them.
 
 Figures count as equal within `SPREAD_EQUAL` and `MOVED_EQUAL`: smaller differences do not matter in practice. Churn is the
 traffic of bundles that were moved or split. In each scenario a contender is *best* if no other has a lower median max/bound, and
@@ -45,10 +36,6 @@ from shedders.contest.figures import (
 )
 from shedders.contest.outcome import OURS, Measures, ResultPart, RunOutcome, RunResult, TraceSource
 
-MAX_OVER_BOUND: Final = 1.10
-RETURNED: Final = 0.05
-MOVED_PER_H: Final = 0.01
-ROUNDS: Final = 2
 SPREAD_EQUAL: Final = 0.01
 """Share of the bound."""
 SPREAD: Final = "max_over_bound"
@@ -59,8 +46,6 @@ MOVED_EQUAL: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """Figures of a contender in a scenario."""
-
     contender: str
     upstream: bool
     measures: Mapping[str, FigureSpread]
@@ -94,27 +79,18 @@ def _best(standings: Iterable[TargetStatus]) -> TargetStatus | None:
 
 
 def aims_of(own: TargetStatus, standings: Iterable[TargetStatus], *, steady: bool, scale_out: bool) -> list[AimResult]:
-    """Aims that apply to a contender in a scenario."""
-    results = [
-        _at_most(own, "balance", SPREAD, MAX_OVER_BOUND, "max/bound"),
-        _at_most(own, "returned", "returned_share_24h", RETURNED, "of the load moved only went back within a day"),
+    limits = [
+        (True, "balance", SPREAD, 1.10, "max/bound"),
+        (True, "returned", "returned_share_24h", 0.05, "of the load moved only went back within a day"),
+        (steady, "steady", "moved_share_per_h", 0.01, "of the traffic moved an hour"),
+        (scale_out, "scale-out", "rounds_to_settle", 2.0, "rounds until settled"),
     ]
-    if steady:
-        results.append(_at_most(own, "steady", "moved_share_per_h", MOVED_PER_H, "of the traffic moved an hour"))
-    if scale_out:
-        results.append(_at_most(own, "scale-out", "rounds_to_settle", float(ROUNDS), "rounds until settled"))
-    results.extend(_against(own, _rivals(own, standings)))
-    return results
-
-
-def _at_most(own: TargetStatus, aim: str, measure: str, limit: float, words: str) -> AimResult:
-    return _aim(
-        own,
-        aim,
-        measure,
-        NumericBounds(limit, limit),
-        f"{words}; at most {formatter_of(measure)(limit)}",
-    )
+    results = [
+        _aim(own, aim, measure, NumericBounds(most, most), f"{words}; at most {formatter_of(measure)(most)}")
+        for applies, aim, measure, most, words in limits
+        if applies
+    ]
+    return [*results, *_against(own, _rivals(own, standings))]
 
 
 def _rivals(own: TargetStatus, standings: Iterable[TargetStatus]) -> Sequence[TargetStatus]:
@@ -418,7 +394,6 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
 
 
 def _sorted_outcomes(rans: Iterable[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
-    """Outcomes by seed, and the runs without one."""
     ordered = sorted(rans, key=lambda ran: ran.run.seed)
     outcomes = [ran.outcome.model_copy(update={"seed": ran.run.seed}) for ran in ordered if ran.outcome is not None]
     return outcomes, [FailedRun(seed=ran.run.seed, error=ran.error) for ran in ordered if ran.outcome is None]

@@ -30,7 +30,6 @@ class Contender:
     """Manager with strategies.
 
     Attributes:
-        name: Name in results.
         about: One line, for people.
         manager: `modular` or `extensible`.
         upstream: Pulsar's behaviour in everything: strategies, filters, splits, placements that ignore bundles in flight.

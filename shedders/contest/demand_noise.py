@@ -102,7 +102,6 @@ class NamespaceWave:
     namespace: Ints
 
     def at(self, time_s: float) -> Floats:
-        """Factor of each unit."""
         turns = [2 * math.pi * ((time_s + ahead) / self.period_s) for ahead in self.ahead_s]
         return np.array([1 + self.height * round_digits(math.sin(turn)) for turn in turns])[self.namespace]
 
@@ -147,7 +146,6 @@ class DemandVariation:
     absent: Sequence[tuple[float, Ints]] = ()
 
     def at(self, time_s: float) -> Floats:
-        """Factor of each unit at a time."""
         factors = np.ones(self.units)
         for layer in self.layers:
             factors += layer.at(time_s)

@@ -55,7 +55,6 @@ _RATIOS: Final = frozenset({"max_over_mean", "max_over_mean_worst", "max_over_bo
 
 
 def formatter_of(measure: str) -> FigureFormatter:
-    """Format of a measure of a run."""
     if measure in _RATIOS:
         return ratio
     return share if "_share" in measure else count
@@ -69,7 +68,7 @@ class FigureSpread(ResultPart):
 
 
 class NumericBounds(NamedTuple):
-    """The same as comparable numbers: never is infinite."""
+    """Values of a figure as comparable numbers: never is infinite."""
 
     median: float
     worst: float
@@ -85,7 +84,6 @@ def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) 
 
 
 def bounds_of(spread: FigureSpread) -> NumericBounds:
-    """Comparable numbers of a spread."""
     return NumericBounds(*(math.inf if figure is None else figure for figure in (spread.median, spread.worst)))
 
 
@@ -100,8 +98,6 @@ _EQUAL: Final = 1e-9
 
 
 class Certainty(StrEnum):
-    """Significance of a difference."""
-
     SURE = "sure"
     """p <= 0.05."""
     LIKELY = "likely"
@@ -134,7 +130,6 @@ def sign_test(lower: int, higher: int) -> float:
 
 
 def certainty_of(lower: int, higher: int) -> Certainty:
-    """Significance by the numbers of lower and higher pairs."""
     if not lower and not higher:
         return Certainty.SAME
     if sign_test(lower, higher) <= SURE_P:

@@ -1,6 +1,6 @@
 """Scenarios drawn from stated distributions by a seed: not chosen by hand, to check a strategy that is frozen.
 
-Scenario N of a seed depends on nothing else. The tables of this module are the distributions; design/simulate.md explains them.
+Scenario N of a seed depends on nothing else. The tables here are the distributions; design/reference/scenarios.md explains them.
 """
 
 from __future__ import annotations
@@ -191,7 +191,6 @@ def _bursts(draw: Draw, spaces: Sequence[Fields], hours: float) -> Iterator[Fiel
 
 
 def _events(draw: Draw, fleet: list[Fields], troubles: Sequence[str], hours: float) -> Iterator[Fields]:
-    """What happens to machines, each to another one."""
     machines = [(group["group"], number) for group in fleet for number in range(1, group["count"] + 1)]
     order = iter([machines[place] for place in draw.permutation(len(machines))])
     end_min = int(hours * 60)

@@ -15,34 +15,41 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import BundleStats
 from loaddata.model.figures import LATEST_MS
 from loaddata.report.record import (
-    VALUE_MAX_BYTES,
     BrokerLoadReport,
     ReportKind,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
 )
-from shedders.snapshots.file import SHOWN_MAX, FaultyFileError
+from shedders.snapshots.file import SHOWN_MAX, FaultyFileError, sentences
 from statechannel.protocol.bundle import parse_key
 from statechannel.suggestions import shown
-
-LINES_MAX: Final = 5_000_000
-LINE_MAX_BYTES: Final = 2 * VALUE_MAX_BYTES
-_FIELDS: Final = {"at_ms", "key", "value", "kind"}
 
 
 class HistoryError(FaultyFileError):
     """A history cannot be read or used."""
 
-    usual_hint = "design/scenarios.md describes the lines of a history."
+    usual_hint = "design/reference/scenarios.md describes the lines of a history."
+
+
+class RecordLine(BaseModel):
+    """Line of a file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    at_ms: Annotated[int, Field(ge=0, le=LATEST_MS)]
+    key: str
+    value: dict[str, Any] | None
+    kind: Literal[ReportKind.BROKER_LOAD, ReportKind.TOP_BUNDLES] | None = None
 
 
 class HistoryRecord(NamedTuple):
@@ -77,58 +84,30 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
     where = shown(str(path))
     try:
         with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LINE_MAX_BYTES + 1):
-                number += 1
-                if len(line) > LINE_MAX_BYTES:
-                    raise HistoryError(where, [f"line {number} has more than {LINE_MAX_BYTES:,} bytes"])
-                if number > LINES_MAX:
-                    raise HistoryError(
-                        where, [f"it has more than {LINES_MAX:,} lines"], hint="Split it into shorter spans."
-                    )
+            for number, line in enumerate(file, 1):
                 if line.strip():
                     yield _record(line, f"{where}, line {number}")
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise HistoryError.unreadable(where, error) from error
 
 
-def _record(line: bytes, where: str) -> HistoryRecord:
+def _record(raw: bytes, where: str) -> HistoryRecord:
     try:
-        fields = orjson.loads(line)
+        line = RecordLine.model_validate(orjson.loads(raw))
     except orjson.JSONDecodeError as error:
         raise HistoryError(where, [f"not JSON: {error}"]) from error
-    if not isinstance(fields, dict) or not {"at_ms", "key", "value"} <= fields.keys() <= _FIELDS:
-        raise HistoryError(where, ['expected an object with "at_ms", "key", "value" and optionally "kind"'])
-    at_ms, key, value = fields["at_ms"], fields["key"], fields["value"]
-    if type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS:
-        raise HistoryError(where, ["at_ms: expected milliseconds since 1970"])
-    if not isinstance(key, str):
-        raise HistoryError(where, ["key: expected a broker id, as text"])
-    if value is not None and not isinstance(value, dict):
-        raise HistoryError(where, ["value: expected an object or null"])
-    return HistoryRecord(
-        at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(fields, value, where)
-    )
+    except ValidationError as error:
+        raise HistoryError(where, sentences(error, RecordLine)) from error
+    value = line.value
+    is_top = value is not None and value.get("kind") == ReportKind.TOP_BUNDLES
+    kind = line.kind or (ReportKind.TOP_BUNDLES if is_top else ReportKind.BROKER_LOAD)
+    return HistoryRecord(line.at_ms, line.key.encode(), None if value is None else orjson.dumps(value), kind)
 
 
-def _kind(fields: dict[str, Any], value: dict[str, Any] | None, where: str) -> ReportKind:
-    kind = fields.get("kind", (value or {}).get("kind", ReportKind.BROKER_LOAD))
-    try:
-        return ReportKind(kind)
-    except ValueError as error:
-        raise HistoryError(where, [f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(kind))}"]) from error
-
-
-def decoded(
-    records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]],
-) -> tuple[list[HistoryEntry], list[str]]:
-    """Entries by time, and problems of invalid records, which are omitted.
-
-    Args:
-        records: `HistoryRecord`s, or plain tuples like them.
-    """
+def decoded(records: Iterable[HistoryRecord]) -> tuple[list[HistoryEntry], list[str]]:
+    """Entries by time, and problems of invalid records, which are omitted."""
     entries, wrong, dropped = list[HistoryEntry](), list[str](), 0
-    for record in (HistoryRecord(*record) for record in records):
+    for record in records:
         if record.value is None:
             if record.kind is ReportKind.BROKER_LOAD and record.key is not None:
                 entries.append(HistoryEntry(record.at_ms, record.key.decode(errors="replace"), None))
@@ -238,7 +217,6 @@ class LoadHistory:
 
     @staticmethod
     def of(entries: Sequence[HistoryEntry]) -> LoadHistory:
-        """History from entries, by time."""
         brokers: dict[str, PastBroker] = defaultdict(PastBroker)
         bundles = _Bundles()
         for at_ms, name, report in entries:

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from loaddata.bulk import uncollected
-from loaddata.report.record import BrokerLoadReport, ReportKind
-from shedders.contest.history import HistoryError, LoadHistory, decoded
+from loaddata.report.record import BrokerLoadReport
+from shedders.contest.history import HistoryError, HistoryRecord, LoadHistory, decoded
 from shedders.contest.scenario import STEPS_MAX, TOPICS_MAX
 from shedders.contest.snapshot_trace import (
-    FIGURES,
     MESSAGE_CPU,
-    UnitTraffic,
-    busy_cpu,
     machine_of,
     namespaces_of,
     places,
+    rates_of,
+    reported,
+    shares,
 )
 from shedders.contest.trace import (
     SETTLE_S,
@@ -38,7 +38,6 @@ from shedders.contest.trace import (
     Trace,
     TraceEvent,
     TraceEventKind,
-    TraceMachine,
     Units,
     settled_spans,
     sums,
@@ -50,7 +49,6 @@ from statechannel.protocol.bundle import namespace_bounds, parse_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from loaddata.model.broker_load import BrokerLoad
     from loaddata.model.bundle_load import BundleStats
     from shedders.contest.trace import Floats, Ints
 
@@ -67,16 +65,11 @@ _CHANNELS: Final = len(Demand._fields)
 _NOBODY: Final = -1
 
 
-def from_history(
-    records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]],
-    *,
-    name: str = "history",
-    step_s: float | None = None,
-) -> Trace:
+def from_history(records: Iterable[HistoryRecord], *, name: str = "history", step_s: float | None = None) -> Trace:
     """Make a trace of load reports.
 
     Args:
-        records: `history.LoadRecord`s or plain tuples like them, in any order; `history.read_history` reads files of them.
+        records: In any order.
         step_s: Between two steps; None: 20 s of histories up to six hours, else 60 s.
 
     Raises:
@@ -117,7 +110,6 @@ class _HistoryDemand:
         self._bundle_newest, self._bundle_figures, self._reporters = self._bundle_rows()
 
     def trace(self) -> Trace:
-        """The trace with the machines, units and demand of the history."""
         end_s = self.steps * self.step_s
         events = sorted(
             (event for event in self._events() if event.at_s < end_s), key=lambda event: (event.at_s, event.broker)
@@ -212,7 +204,9 @@ class _HistoryDemand:
         for number, (broker, machine) in enumerate(zip(self._past.brokers.values(), self._machines, strict=True)):
             moments = broker.moments()
             newest[:, number] = self._rows_in_time([at_s for at_s, _ in moments], len(rows), early=True)
-            rows += [[0.0] * (_CHANNELS + 1) if load is None else _row(load, machine) for _, load in moments]
+            rows += [
+                [0.0] * (_CHANNELS + 1) if load is None else [*reported(load, machine), 1.0] for _, load in moments
+            ]
         return newest, np.array([*rows, [0.0] * (_CHANNELS + 1)])
 
     def _bundle_rows(self) -> tuple[Rows, Floats, Ints]:
@@ -235,15 +229,12 @@ class _HistoryDemand:
         return np.where(rows >= 0, first + rows, -1)
 
     def _figures(self, stats: BundleStats, broker_name: str, at_s: float) -> list[float]:
-        own = UnitTraffic.of(stats)
-        rates = [own.msg_rate_in, own.msg_rate_out, own.msg_throughput_in, own.msg_throughput_out]
+        rates = rates_of(stats)
         broker = self._past.brokers.get(broker_name)
         if broker is None:
-            return [*rates, own.msg_rate * MESSAGE_CPU, 0.0]
-        load = broker.at(at_s)
-        whole = _row(load, self._machines[self._number[broker_name]])
-        share = min(1.0, own.share(load.msg_rate, load.msg_throughput))
-        return [*rates, share * whole[4], share * whole[5]]
+            return [*rates, rates[:2].sum() * MESSAGE_CPU, 0.0]
+        whole = reported(broker.at(at_s), self._machines[self._number[broker_name]])
+        return [*rates, *np.minimum(shares(rates, whole[:4]), 1.0) * whole[4:]]
 
     def _demand(self, step: int) -> Floats:
         known, by = self._bundle_figures[self._bundle_newest[step]], self._reporters[self._bundle_newest[step]]
@@ -260,9 +251,3 @@ class _HistoryDemand:
                 rest *= max(0.0, 1 - astray / whole)
             columns.append(np.concatenate([mine, rest])[self._of_unit] * self._part)
         return np.stack(columns)
-
-
-def _row(load: BrokerLoad, machine: TraceMachine) -> list[float]:
-    busy = busy_cpu(machine, load)
-    cpu = load.msg_rate * MESSAGE_CPU if busy is None else busy
-    return [*(float(getattr(load, name)) for name in FIGURES), cpu, load.direct_memory.usage, 1.0]

@@ -31,9 +31,9 @@ from shedders.split.triggers import SplitWhen
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 
 if TYPE_CHECKING:
+    from loaddata.report.record import ReportedLoad, ReportedTopBundles
     from shedders.contest.bundles import BundleArrival
     from shedders.contest.contenders import Contender
-    from shedders.contest.reports import SimulatedLoadReport, SimulatedTopBundles
     from shedders.model.cluster import Policies
     from shedders.model.plan import BundleMove, SplitPlan
 
@@ -51,13 +51,12 @@ class ManagerView(NamedTuple):
     Attributes:
         brokers: Those that are registered, sorted.
         bundles: As the channel has them; `held`: bundles by broker.
-        policies: Those of operators.
     """
 
     brokers: Sequence[BrokerSeen]
     bundles: Sequence[BundleSeen]
-    loads: Mapping[str, SimulatedLoadReport]
-    tops: Mapping[str, SimulatedTopBundles]
+    loads: Mapping[str, ReportedLoad]
+    tops: Mapping[str, ReportedTopBundles]
     held: Mapping[str, int]
     offset: int
     policies: Policies
@@ -103,14 +102,10 @@ def _load_settings(contender: Contender) -> LoadSettings:
 
 
 class Manager:
-    """See the module.
+    """Load manager of one contender, in virtual time.
 
     Args:
         view: Returns the cluster as reported at this moment; the same object while nothing has changed.
-        topics: Topics of a bundle, for splits.
-
-    Attributes:
-        remarks: Problems and their counts.
     """
 
     def __init__(
@@ -169,21 +164,13 @@ class Manager:
         return not self.contender.upstream
 
     def report_settings(self) -> ReportSettings:
-        """Settings of measurements and reports under this manager."""
-        upstream, load = self.contender.upstream, self._load
+        upstream = self.contender.upstream
         cool_down_s = getattr(self._chosen.settings["shedding"], "cool_down_s", 0.0)
         return ReportSettings(
-            reading_s=load.measure_interval_s,
-            top_max=load.top_bundles_max,
-            top_by_resource_max=load.top_by_resource_max,
-            top_recent_max=load.top_recent_max,
-            top_interval_s=load.top_interval_s,
+            self._load,
             on_ownership=not upstream,
             again_s=0.0 if upstream else float(cool_down_s),
             keep_averages=upstream,
-            report=load.report_rules(load.weights()),
-            update=load.update_rules(),
-            clock=load.sample_clock(),
         )
 
     # --- events ----------------------------------------------------------------------------------------------
@@ -271,11 +258,9 @@ class Manager:
         return broker
 
     def drop_cached_inputs(self) -> None:
-        """Drop cached inputs of placements, as they have changed."""
         self._placement.forget()
 
     def decide(self) -> ManagerDecision:
-        """Make the leader's decision."""
         begun_s = time.perf_counter()
         if self._restarting:
             return ManagerDecision((), (), 0.0)
@@ -312,7 +297,6 @@ class Manager:
         return self.contender.upstream or bundle in self._balance.booked
 
     def record_failure(self, bundle: str, why: str) -> None:
-        """Record a move that could not be made."""
         self._balance.booked.cancel(bundle, why)
 
     def splits(self, candidates: Iterable[Bundle]) -> Sequence[SplitPlan]:
@@ -352,7 +336,6 @@ class Manager:
 
     @property
     def split_limits(self) -> Any:
-        """Settings of when bundles are split."""
         return self._chosen.splitting
 
     # --- knowledge ----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
@@ -86,23 +86,12 @@ class MachineCapacity:
             least = np.minimum(least, need.max(axis=0))
         return least
 
-    def bound(self, demand: Floats, brokers: Ints, topics: Callable[[Ints], Floats] | None = None) -> float:
-        """The least largest load that any placement could have, however bundles are split.
 
-        All brokers equally full in the scarcest resource, or the largest topic alone.
-
-        Args:
-            topics: Demand of all topics of some columns; None: columns cannot be split.
-        """
-        if not len(brokers):
-            return 0.0
-        even_load = self.even_load(demand, brokers)
-        alone = self.single_loads(demand, brokers)
-        large = np.flatnonzero(alone > even_load)
-        if topics is None or not len(large):
-            return max(even_load, float(alone.max(initial=0.0)))
-        # A bundle that is no more than that has no topic that is.
-        return max(even_load, float(self.single_loads(topics(large), brokers).max(initial=0.0)))
+def worst_points(ratios: Sequence[float], most: int) -> list[int]:
+    """At most this many steps of a series: of each stretch the first one with the largest ratio."""
+    stride = max(1, -(-len(ratios) // most))
+    stretches = [range(first, min(first + stride, len(ratios))) for first in range(0, len(ratios), stride)]
+    return [max(stretch, key=ratios.__getitem__) for stretch in stretches]
 
 
 class Meter:
@@ -174,7 +163,6 @@ class Meter:
         self._gap_traffic.append(traffic)
 
     def record_move(self, at_s: float, bundle: str, source: str, destination: str, share: float, why: str) -> None:
-        """Record a move of the balancer."""
         longest_s = 3_600.0 * WINDOWS_H[-1]
         past = self._left[bundle] = [left for left in self._left.get(bundle, ()) if at_s - left[0] <= longest_s]
         away_s = min((at_s - left_s for left_s, name in past if name == destination), default=float("inf"))
@@ -203,7 +191,6 @@ class Meter:
         self._split_shares.append(share)
 
     def measures(self) -> Measures:
-        """The measures of all steps so far."""
         trace = self._trace
         judged = self._judged()
         ratio, bound, std = (np.array(values) for values in (self._ratio, self._bound, self._std))
@@ -247,12 +234,7 @@ class Meter:
 
     def series(self) -> PlotSeries:
         """Series for plots: of each stretch the step with the largest max/mean."""
-        steps = len(self._ratio)
-        stride = -(-steps // POINTS_MAX)
-        points = [
-            max(range(first, min(first + stride, steps)), key=lambda step: self._ratio[step])
-            for first in range(0, steps, stride)
-        ]
+        points = worst_points(self._ratio, POINTS_MAX)
         return PlotSeries(
             at_s=[step * self._trace.step_s for step in points],
             loads={

@@ -99,7 +99,6 @@ class PlotSeries(ResultPart):
     """Series of a run for plots.
 
     Attributes:
-        at_s: Time of each point.
         loads: By broker; None while it is not there.
         max_over_mean, max_over_bound: At each point.
     """
@@ -149,8 +148,6 @@ OURS: Final = "ours"
 
 
 class SourceKind(StrEnum):
-    """Kind of a trace's source."""
-
     SCENARIO = "scenario"
     """A scenario, by its name or file; each seed makes another trace of it."""
     TRACE = "trace"
@@ -166,14 +163,11 @@ class TraceSource:
     """Source of traces.
 
     Attributes:
-        name: Name in results.
         where: Name of a scenario, or path of a file.
         digest: Digest of its content, to detect stale results.
-        about: One line.
         steady: Nothing in it requires moves, so hardly anything should move.
         scale_out: Brokers join in it, and should get their share in few rounds.
         held_out: It was not used for tuning our strategy.
-        generated: It was made by `simulate generate`.
         hours: Length of a snapshot's trace.
     """
 
@@ -191,15 +185,12 @@ class TraceSource:
 
 @dataclass(frozen=True, slots=True)
 class ContestRun:
-    """One contender on one trace."""
-
     source: TraceSource
     seed: int
     contender: Contender
 
     @property
     def title(self) -> str:
-        """Title of the run, for people."""
         return f"{self.contender.name} on {self.source.name}, seed {self.seed}"
 
 
@@ -209,9 +200,7 @@ class RunResult:
 
     Attributes:
         outcome: None if it failed. Its moves and series may have been removed, see `thinned`.
-        error: Reason of a failure, else empty.
         digest: Digest of the repeatable part of the whole outcome.
-        kept: Whether it is a stored result.
     """
 
     run: ContestRun

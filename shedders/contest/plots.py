@@ -1,19 +1,19 @@
 """Plots of runs and comparisons, as SVG or PNG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
 
-Three kinds: one run (the load of each broker over time, moves as ticks), one scenario (all contenders side by side on the same
-axes), and balance against churn (every contender in every scenario).
+Two kinds: a scenario (the load of each broker over time, moves as ticks; contenders side by side on the same axes), and balance
+against churn (every contender in every scenario).
 """
 
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -22,12 +22,14 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from matplotlib.transforms import offset_copy
 
 from shedders.contest.figures import ratio, share
+from shedders.contest.measures import worst_points
 from shedders.contest.outcome import RunOutcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from shedders.contest.comparison import ContestComparison
+    from shedders.contest.trace import Floats
 
 
 NOTHING: Final = float("nan")
@@ -36,86 +38,41 @@ TICKS_MAX: Final = 240
 """Moves closer together than that part of the run are one tick."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSeries:
+class RunSeries(NamedTuple):
     """Series of a run, thinned out.
 
     Attributes:
-        hours: Time of each point.
-        loads: By broker.
-        lowest, lower, mean, upper, highest: Over the brokers that are present: `lower` to `upper` is their middle half.
-        moves_h: Times of moves.
+        hours: Time of each point; `end_h`: of the last of all.
+        loads: A row a broker.
+        bands: Lowest load, that of a quarter, of three quarters, and the highest, over the brokers that are present.
+        ticks_h: When bundles moved.
     """
 
-    hours: list[float]
-    loads: Mapping[str, list[float]]
-    lowest: list[float]
-    lower: list[float]
-    mean: list[float]
-    upper: list[float]
-    highest: list[float]
-    max_over_mean: list[float]
-    max_over_bound: list[float]
-    moves_h: list[float]
+    hours: Floats
+    end_h: float
+    loads: Floats
+    bands: Floats
+    mean: Floats
+    ticks_h: list[float]
 
 
 def drawn(outcome: RunOutcome, points: int) -> RunSeries:
     """Series of at most `points` points, each the moment with the largest load of its stretch."""
     series = outcome.series
-    count = len(series.at_s)
-    chosen = [_highest_point(outcome, *stretch) for stretch in _stretches(count, points)]
-    loads_at = [sorted(_present_loads(series.loads, at)) for at in chosen]
-    return RunSeries(
-        hours=[series.at_s[at] / 3_600 for at in chosen],
-        loads={
-            name: [NOTHING if (load := loads[at]) is None else load for at in chosen]
-            for name, loads in sorted(series.loads.items())
-        },
-        lowest=[present_loads[0] if present_loads else NOTHING for present_loads in loads_at],
-        lower=[_quantile(present_loads, 0.25) for present_loads in loads_at],
-        mean=[sum(present_loads) / len(present_loads) if present_loads else NOTHING for present_loads in loads_at],
-        upper=[_quantile(present_loads, 0.75) for present_loads in loads_at],
-        highest=[present_loads[-1] if present_loads else NOTHING for present_loads in loads_at],
-        max_over_mean=[series.max_over_mean[at] for at in chosen],
-        max_over_bound=[series.max_over_bound[at] for at in chosen],
-        moves_h=[move.at_s / 3_600 for move in outcome.moves],
-    )
-
-
-def ticks_of(series: RunSeries) -> list[float]:
-    """Times at which ticks stand for moves."""
-    if not series.hours or not series.moves_h:
-        return []
-    width = max(series.hours[-1], series.moves_h[-1], 1e-9) / TICKS_MAX
-    return [(number + 0.5) * width for number in sorted({int(at / width) for at in series.moves_h})]
-
-
-def _stretches(count: int, points: int) -> list[tuple[int, int]]:
-    """Parts of a series, the first and the last point on their own."""
-    if count <= points:
-        return [(at, at + 1) for at in range(count)]
-    inner, parts = count - 2, max(1, points - 2)
-    cuts = [1 + inner * part // parts for part in range(parts + 1)]
-    middle = [(begin, end) for begin, end in pairwise(cuts) if begin < end]
-    return [(0, 1), *middle, (count - 1, count)]
-
-
-def _highest_point(outcome: RunOutcome, begin: int, end: int) -> int:
-    over = outcome.series.max_over_mean
-    return max(range(begin, end), key=lambda at: (over[at], -at))
-
-
-def _present_loads(loads: Mapping[str, Sequence[float | None]], at: int) -> list[float]:
-    return [load for series in loads.values() if (load := series[at]) is not None]
-
-
-def _quantile(ordered: Sequence[float], part: float) -> float:
-    if not ordered:
-        return NOTHING
-    place = part * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    chosen = worst_points(series.max_over_mean, points)
+    loads = np.array([series.loads[name] for name in sorted(series.loads)], np.float64)[:, chosen]
+    end_h = max([1e-9, *(at_s / 3_600 for at_s in series.at_s[-1:])])
+    width = max([end_h, *(move.at_s / 3_600 for move in outcome.moves)]) / TICKS_MAX
+    ticks = sorted({int(move.at_s / 3_600 / width) for move in outcome.moves})
+    with warnings.catch_warnings(action="ignore"):  # of moments at which no broker is present
+        return RunSeries(
+            np.array(series.at_s)[chosen] / 3_600,
+            end_h,
+            loads,
+            np.nanquantile(loads, (0, 0.25, 0.75, 1), axis=0),
+            np.nanmean(loads, axis=0),
+            [(tick + 0.5) * width for tick in ticks],
+        )
 
 
 FORMATS: Final = ("svg", "png")
@@ -165,13 +122,12 @@ _STYLE: Final[Mapping[str, Any]] = {
 _COLUMNS: Final = 3
 _NAME_MAX: Final = 56
 _PANEL_POINTS: Final = 120
+_DPI: Final = 110
 _OVERLOADED: Final = 0.85
 _RATIOS: Final = (1, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100)
 
 
 class Plot(NamedTuple):
-    """A plot that is not yet written."""
-
     figure: Figure
 
     def svg(self) -> str:
@@ -182,16 +138,15 @@ class Plot(NamedTuple):
             canvas.print_svg(out, metadata={"Date": None, "Creator": None})
         return out.getvalue().replace("</defs>", f"{_DARK_STYLE}</defs>", 1)
 
-    def png(self, dpi: int = 110) -> bytes:
+    def png(self) -> bytes:
         with styled():
             out = io.BytesIO()
-            self.figure.set_dpi(dpi)
+            self.figure.set_dpi(_DPI)
             canvas: Any = FigureCanvasAgg(self.figure)
             canvas.print_png(out, metadata={"Software": None})
         return out.getvalue()
 
     def of(self, form: str) -> bytes:
-        """The plot as bytes in one of `FORMATS`."""
         return self.svg().encode() if form == "svg" else self.png()
 
 
@@ -202,40 +157,17 @@ def styled() -> Iterator[None]:
         yield
 
 
-def run_picture(outcome: RunOutcome, *, overloaded: float = _OVERLOADED, points: int = 720) -> Plot:
-    """One run: every broker's load over time, moves as ticks below, and how far the largest is from the bound."""
-    with styled():
-        figure = Figure(figsize=(10, 6), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        series = drawn(outcome, points)
-        _loads(above, series, overloaded, legend=True)
-        measures = outcome.measures
-        above.set_title(
-            f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: max/bound {ratio(measures.max_over_bound)}, "
-            f"{measures.moves} moves of {share(measures.moved_share)} of the traffic, {measures.returned_moves_24h} only back"
-        )
-        above.set_ylabel("load (1 is full)")
-        below.set_ylabel("ratio (1 is even)")
-        below.plot(series.hours, series.max_over_mean, color=INK, linewidth=1.0, label="largest over mean")
-        below.plot(series.hours, series.max_over_bound, color=_OURS, linewidth=1.0, label="largest over bound")
-        below.axhline(1.0, color=_SOFT, linewidth=0.6)
-        below.set_ylim(bottom=0.95, top=_top(series.max_over_mean + series.max_over_bound, 1.2))
-        below.set_xlabel("hours")
-        below.legend(loc="upper right", ncols=2, fontsize=8)
-    return Plot(figure)
-
-
-def scenario_picture(outcomes: Sequence[RunOutcome], *, overloaded: float = _OVERLOADED, title: str = "") -> Plot:
-    """All contenders of a scenario on the same axes, a panel each; the title says who is the most even."""
+def scenario_picture(outcomes: Sequence[RunOutcome], *, title: str) -> Plot:
+    """Contenders of a scenario on the same axes, a panel each; the title says who is the most even."""
     with styled():
         columns = min(_COLUMNS, len(outcomes))
         rows = -(-len(outcomes) // columns)
         figure = Figure(figsize=(max(7.2, 3.6 * columns), 2.1 * rows + 0.9), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         drawn_series = [drawn(outcome, _PANEL_POINTS) for outcome in outcomes]
-        top = max(_top([*series.highest, overloaded], overloaded) for series in drawn_series)
+        top = 1.08 * max([_OVERLOADED, *(load for series in drawn_series for load in series.bands[-1])])
         for panel, series, outcome in zip(panels.flat, drawn_series, outcomes, strict=False):
-            _loads(panel, series, overloaded, legend=False)
+            _loads(panel, series)
             panel.set_ylim(0, top)
             panel.xaxis.set_major_locator(MaxNLocator(5))
             panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -251,20 +183,18 @@ def scenario_picture(outcomes: Sequence[RunOutcome], *, overloaded: float = _OVE
             panel.tick_params(labelbottom=True)
         figure.supylabel("load (1 is full)", fontsize=8, color=_SOFT)
         _scenario_legend(figure, list(panels.flat)[: len(outcomes)], [len(series.loads) for series in drawn_series])
-        figure.suptitle(
-            ": ".join(part for part in (title, _most_even(outcomes)) if part), fontsize=10, color=INK, x=0.01, ha="left"
-        )
+        figure.suptitle(f"{title}: {_most_even(outcomes)}", fontsize=10, color=INK, x=0.01, ha="left")
     return Plot(figure)
 
 
 def _most_even(outcomes: Sequence[RunOutcome]) -> str:
     """The result of a scenario, as a sentence."""
     figures = sorted((outcome.measures.max_over_bound, outcome.contender) for outcome in outcomes)
-    if not figures:
-        return ""
     (least, best), others = figures[0], [ratio(figure) for figure, _ in figures[1:]]
-    rest = f"; the others {others[0]}{f' to {others[-1]}' if others[-1] != others[0] else ''}" if others else ""
-    return f"{best} is the most even, max/bound {ratio(least)}{rest}"
+    if not others:
+        return f"{best} has a max/bound of {ratio(least)}"
+    rest = f"{others[0]}{f' to {others[-1]}' if others[-1] != others[0] else ''}"
+    return f"{best} is the most even, max/bound {ratio(least)}; the others {rest}"
 
 
 def _scenario_legend(figure: Figure, panels: Sequence[Axes], brokers: Sequence[int]) -> None:
@@ -288,16 +218,11 @@ def _scenario_legend(figure: Figure, panels: Sequence[Axes], brokers: Sequence[i
 
 
 def _wrap(name: str) -> str:
-    """A name that is too long for a panel, on two lines."""
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
 
-def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
-    """Every contender in every scenario: load moved an hour against max/bound; the median over scenarios stands out.
-
-    Args:
-        title: What is shown; by default the result.
-    """
+def churn_picture(comparison: ContestComparison) -> Plot:
+    """Every contender in every scenario: load moved an hour against max/bound; the median over scenarios stands out."""
     with styled():
         figure = Figure(figsize=(11, 6.4), layout="constrained")
         axes = figure.subplots()
@@ -326,7 +251,7 @@ def churn_picture(comparison: ContestComparison, *, title: str = "") -> Plot:
         )
         axes.set_ylabel("largest load over the bound (logarithmic; 1 is as even as can be)")
         axes.set_title(
-            f"{title or _least_churn(contenders, comparison.against)}\n"
+            f"{_least_churn(contenders, comparison.against)}\n"
             "small: a scenario; large: the median over scenarios, beside its place where another one is there"
         )
         if contenders:
@@ -363,7 +288,6 @@ def _mark_styles(contenders: Sequence[_Churn], against: str) -> dict[str, _MarkS
 
 
 def _least_churn(contenders: Sequence[_Churn], against: str) -> str:
-    """The result, as a sentence."""
     ours = next((contender for contender in contenders if contender.name == against), None)
     others = [contender for contender in contenders if contender.name != against]
     if ours is None or not others:
@@ -429,31 +353,20 @@ def _by_contender(comparison: ContestComparison) -> Iterator[_Churn]:
         yield _Churn(name, points, (median(x for x, _ in points), median(y for _, y in points)))
 
 
-def _loads(axes: Axes, series: RunSeries, overloaded: float, *, legend: bool) -> None:
+def _loads(axes: Axes, series: RunSeries) -> None:
     if len(series.loads) <= LINES_MAX:
-        for number, (name, loads) in enumerate(series.loads.items()):
-            axes.plot(series.hours, loads, color=COLOURS[number % len(COLOURS)], linewidth=0.9, label=name)
+        for number, loads in enumerate(series.loads):
+            axes.plot(series.hours, loads, color=COLOURS[number % len(COLOURS)], linewidth=0.9)
     else:
-        axes.fill_between(
-            series.hours, series.lowest, series.highest, color=COLOURS[0], alpha=0.25, linewidth=0, label="all"
-        )
-        axes.fill_between(
-            series.hours, series.lower, series.upper, color=COLOURS[0], alpha=0.45, linewidth=0, label="half of them"
-        )
-        axes.plot(series.hours, series.highest, color=COLOURS[0], linewidth=0.7)
+        lowest, lower, upper, highest = series.bands
+        axes.fill_between(series.hours, lowest, highest, color=COLOURS[0], alpha=0.25, linewidth=0, label="all")
+        axes.fill_between(series.hours, lower, upper, color=COLOURS[0], alpha=0.45, linewidth=0, label="half of them")
+        axes.plot(series.hours, highest, color=COLOURS[0], linewidth=0.7)
     axes.plot(series.hours, series.mean, color=INK, linewidth=1.0, linestyle=(0, (3, 2)), label="mean")
-    axes.axhline(overloaded, color=BAD, linewidth=0.7, linestyle=(0, (1, 2)), label="overloaded")
-    axes.set_ylim(0, _top([*series.highest, overloaded], overloaded))
-    axes.set_xlim(0, max(series.hours[-1], 1e-9) if series.hours else 1.0)
-    moved = ticks_of(series)
-    if moved:
+    axes.axhline(_OVERLOADED, color=BAD, linewidth=0.7, linestyle=(0, (1, 2)), label="overloaded")
+    axes.set_xlim(0, series.end_h)
+    if series.ticks_h:
         axes.plot(
-            moved, [0.02] * len(moved), linestyle="none", marker="|", color=INK, markersize=6, markeredgewidth=0.6,
-            transform=axes.get_xaxis_transform(), label="moves",
+            series.ticks_h, [0.02] * len(series.ticks_h), linestyle="none", marker="|", color=INK, markersize=6,
+            markeredgewidth=0.6, transform=axes.get_xaxis_transform(), label="moves",
         )  # fmt: skip
-    if legend:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
-
-
-def _top(numbers: Sequence[float | None], least: float) -> float:
-    return 1.08 * max([least, *(number for number in numbers if number is not None)])

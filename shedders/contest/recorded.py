@@ -11,34 +11,20 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from itertools import pairwise
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shedders.contest.demand_noise import DemandVariation, noise_layers
-from shedders.contest.measures import RESOURCE_ROWS
-from shedders.contest.scenario import SLOWEST, STEPS_MAX, TOPICS_MAX
-from shedders.contest.trace import (
-    Costs,
-    Demand,
-    Namespace,
-    Trace,
-    TraceEvent,
-    TraceEventKind,
-    TraceMachine,
-    Units,
-    scaled,
-)
+from shedders.contest.scenario import STEPS_MAX, TOPICS_MAX
+from shedders.contest.trace import Costs, Demand, Namespace, Trace, TraceEvent, TraceMachine, Units, scaled
 from shedders.model.cluster import Policies
 from shedders.snapshots.file import FaultyFileError, sentences
 from statechannel.files import new_file
-from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_namespace
-from statechannel.protocol.codec import is_broker_id
 from statechannel.suggestions import shown
 
 if TYPE_CHECKING:
@@ -50,29 +36,16 @@ if TYPE_CHECKING:
 KIND: Final = "statechannel-trace"
 FORMAT: Final = 1
 HEADER: Final = "header.json"
-HEADER_MAX_BYTES: Final = 64 << 20
-DEMAND_MAX_BYTES: Final = 8 << 30
-"""Most bytes of all steps together, uncompressed."""
-LEAST: Final = 1e-3
-MOST: Final = 1e15
-"""Bounds of machine limits, beyond which loads are not finite."""
-AMOUNT_MAX: Final = 1e30
-FACTOR_MAX: Final = 1e6
-COST_MAX: Final = 3_600.0
-_NPY_HEADER_MAX_BYTES: Final = 4_096
-_NPY_VERSION: Final = (1, 0)
-_ROWS: Final = len(Demand._fields)
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _LEVEL: Final = 1
 
-Scalar = TypeVar("Scalar", bound=np.generic)
 Finite = Annotated[float, Field(ge=0, le=1e15)]
 
 
 class TraceFileError(FaultyFileError):
     """A trace file cannot be written or read, or is invalid."""
 
-    usual_hint = "Record it again; see design/scenarios.md."
+    usual_hint = "Record it again; see design/reference/scenarios.md."
 
 
 class TraceHeader(BaseModel):
@@ -99,6 +72,10 @@ class TraceHeader(BaseModel):
     remarks: list[str] = []
 
 
+_SHARED: Final = TraceHeader.model_fields.keys() & {field.name for field in fields(Trace)} - {"units"}
+"""Fields of a trace that stand in the header as they are."""
+
+
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -106,34 +83,11 @@ def save(trace: Trace, path: Path) -> None:
     """Write a trace; equal traces give equal files.
 
     Raises:
-        TraceFileError: The trace is too large, or cannot be represented.
+        TraceFileError: The trace cannot be represented.
         StateChannelError: The file cannot be written, or is a device or a pipe.
     """
     proportional, units = trace.base is not None, len(trace.units.position)
-    size_bytes = trace.steps * units * 8 * (1 if proportional else _ROWS)
-    if size_bytes > DEMAND_MAX_BYTES:
-        raise TraceFileError(
-            str(path),
-            [f"{trace.steps:,} steps of {units:,} units are {size_bytes:,} bytes, more than {DEMAND_MAX_BYTES:,}"],
-            hint="Record fewer hours, or use longer steps.",
-        )
-    header = TraceHeader(
-        name=trace.name,
-        about=trace.about,
-        seed=trace.seed,
-        step_s=trace.step_s,
-        steps=trace.steps,
-        machines=list(trace.machines),
-        namespaces=list(trace.namespaces),
-        events=list(trace.events),
-        disturbances=list(trace.disturbances),
-        judged=list(trace.judged),
-        costs=trace.costs,
-        policies=trace.policies,
-        units=units,
-        proportional=proportional,
-        remarks=list(trace.remarks),
-    )
+    header = TraceHeader(units=units, proportional=proportional, **{name: getattr(trace, name) for name in _SHARED})
     try:
         with new_file(path) as whole, zipfile.ZipFile(whole, "w") as file:
             _write(file, HEADER, orjson.dumps(header.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
@@ -143,7 +97,7 @@ def save(trace: Trace, path: Path) -> None:
         raise TraceFileError.unwritable(str(path), error) from error
 
 
-def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[np.generic]]]:
+def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[Any]]]:
     for name, column in zip(Units._fields, trace.units, strict=True):
         yield f"units/{name}.npy", np.asarray(column, np.int64)
     if trace.base is not None:
@@ -156,9 +110,9 @@ def _step_name(step: int) -> str:
     return f"steps/{step:05d}.npy"
 
 
-def _packed(array: NDArray[np.generic]) -> bytes:
+def _packed(array: NDArray[Any]) -> bytes:
     buffer = io.BytesIO()
-    np.lib.format.write_array(buffer, np.ascontiguousarray(array), _NPY_VERSION, allow_pickle=False)
+    np.save(buffer, np.ascontiguousarray(array), allow_pickle=False)
     return buffer.getvalue()
 
 
@@ -193,9 +147,8 @@ def load(path: Path) -> Trace:
 
 
 def _opened(file: zipfile.ZipFile, where: str) -> Trace:
-    raw = _member(file, HEADER, HEADER_MAX_BYTES, where)
     try:
-        header = TraceHeader.model_validate_json(raw)
+        header = TraceHeader.model_validate_json(_member(file, HEADER, where))
     except ValidationError as error:
         problems = [f"{HEADER}: {problem}" for problem in sentences(error, TraceHeader)]
         raise TraceFileError(where, problems) from error
@@ -204,132 +157,45 @@ def _opened(file: zipfile.ZipFile, where: str) -> Trace:
         raise TraceFileError(where, wrong)
     count = (header.units,)
     units = Units(*(_array(file, f"units/{name}.npy", count, np.int64, where) for name in Units._fields))
-    wrong = list(_unit_faults(units, len(header.namespaces)))
-    if wrong:
-        raise TraceFileError(where, wrong)
-    base = Demand(*_amounts(file, "base.npy", (_ROWS, header.units), where)) if header.proportional else None
-    shape = (header.units,) if header.proportional else (_ROWS, header.units)
+    whole = (len(Demand._fields), header.units)
     return Trace(
-        name=header.name,
-        about=header.about,
-        seed=header.seed,
-        step_s=header.step_s,
-        steps=header.steps,
-        machines=header.machines,
-        namespaces=header.namespaces,
         units=units,
-        rows=lambda step: _amounts(file, _step_name(step), shape, where),
-        base=base,
-        events=header.events,
-        disturbances=header.disturbances,
-        judged=header.judged,
-        costs=header.costs,
-        policies=header.policies,
-        remarks=header.remarks,
+        rows=lambda step: _array(file, _step_name(step), count if header.proportional else whole, np.float64, where),
+        base=Demand(*_array(file, "base.npy", whole, np.float64, where)) if header.proportional else None,
+        **{name: getattr(header, name) for name in _SHARED},
     )
 
 
 def _contradictions(header: TraceHeader) -> Iterator[str]:
-    names = [machine.name for machine in header.machines]
-    if not names:
-        yield "machines: expected at least one"
-    if names != sorted(set(names)):
-        yield "machines: not sorted by name, or duplicated"
-    for number, machine in enumerate(header.machines):
-        if not is_broker_id(machine.name):
-            yield f"machines[{number}].name: expected a broker id, got {shown(repr(machine.name))}"
-        limits = (machine.cores, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit, machine.direct_memory_mib)
-        sound = all(LEAST <= limit <= MOST for limit in (*limits, machine.memory_mib))
-        if not sound or not 0 <= machine.idle_percent <= 100:  # noqa: PLR2004
-            yield f"machines[{number}]: expected limits from {LEAST:g} to {MOST:g}, and 0 to 100 % idle CPU"
-    for number, space in enumerate(header.namespaces):
-        yield from (f"namespaces[{number}]{fault}" for fault in _namespace_faults(space, set(names)))
-    if len({namespace.name for namespace in header.namespaces}) != len(header.namespaces):
+    brokers = [machine.name for machine in header.machines]
+    namespaces = {namespace.name for namespace in header.namespaces}
+    if not brokers or brokers != sorted(set(brokers)):
+        yield "machines: expected at least one, sorted by name, each once"
+    if len(namespaces) < len(header.namespaces):
         yield "namespaces: a name is duplicated"
-    yield from _event_faults(header, set(names))
-    for name, cost in asdict(header.costs).items():
-        if not 0 <= cost <= COST_MAX:
-            yield f"costs.{name}: expected 0 to {COST_MAX:g}, got {cost:g}"
-    if [event.at_s for event in header.events] != sorted(event.at_s for event in header.events):
-        yield "events: not sorted by time"
-    if any(from_s >= to_s for from_s, to_s in header.judged):
-        yield "judged: a span ends before it begins"
-
-
-def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
-    spaces, created = {namespace.name for namespace in header.namespaces}, set()
+    known = {"", *brokers}
     for number, event in enumerate(header.events):
-        where, factor = f"events[{number}]", event.factor
-        known = event.namespace in spaces if event.what is TraceEventKind.CREATE else event.broker in brokers
-        if not known or not 0 <= event.at_s < np.inf or not 0 <= factor < np.inf:
-            yield f"{where}: expected a broker or namespace of the trace, a time, and a factor of at least 0"
-        elif factor > FACTOR_MAX:
-            yield f"{where}.factor: expected at most {FACTOR_MAX:g}"
-        elif event.what is TraceEventKind.SLOW and factor < SLOWEST:
-            yield f"{where}.factor: expected at least {SLOWEST:g}; for a broker that does nothing, use lost"
-        elif event.what is TraceEventKind.LOSSY and factor > 1:
-            yield f"{where}.factor: expected 0 to 1"
-        elif not set(RESOURCE_ROWS).issuperset(event.resources):
-            yield f"{where}.resources: expected some of {', '.join(RESOURCE_ROWS)}"
-        elif event.what is TraceEventKind.CREATE:
-            if event.namespace in created:
-                yield f"{where}: {event.namespace} is created twice"
-            created.add(event.namespace)
+        if event.broker not in known or event.namespace not in {"", *namespaces}:
+            yield f"events[{number}]: expected a broker or namespace of the trace"
+    for number, space in enumerate(header.namespaces):
+        if not known.issuperset(owner for owner in space.owners if owner is not None):
+            yield f"namespaces[{number}].owners: a broker is not a machine of the trace"
 
 
-def _namespace_faults(space: Namespace, brokers: set[str]) -> Iterator[str]:
-    if not is_namespace(space.name):
-        yield f".name: expected tenant/namespace, got {shown(repr(space.name))}"
-    if not 1 <= space.bundles <= MAX_CHILDREN:
-        yield f".bundles: expected 1 to {MAX_CHILDREN}, got {space.bundles}"
-    bounds = list(space.bounds)
-    if bounds and (
-        len(bounds) != space.bundles + 1
-        or (bounds[0], bounds[-1]) != (0, FULL_UPPER)
-        or any(pair >= other for pair, other in pairwise(bounds))
-    ):
-        yield f".bounds: expected {space.bundles + 1} ascending bounds of the whole ring"
-    if space.owners and len(space.owners) != space.bundles:
-        yield f".owners: expected one per bundle, got {len(space.owners)}"
-    if not brokers.issuperset(owner for owner in space.owners if owner is not None):
-        yield ".owners: a broker is not a machine of the trace"
-
-
-def _unit_faults(units: Units, namespaces: int) -> Iterator[str]:
-    for name, column, most in zip(Units._fields, units, (namespaces - 1, FULL_UPPER, TOPICS_MAX * 1_000), strict=True):
-        if len(column) and not 0 <= int(column.min()) <= int(column.max()) <= most:
-            yield f"units/{name}.npy: expected numbers from 0 to {most}"
-
-
-def _amounts(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], where: str) -> Floats:
-    array = _array(file, name, shape, np.float64, where)
-    if array.size and not (np.isfinite(array).all() and 0 <= float(array.min()) <= float(array.max()) <= AMOUNT_MAX):
-        raise TraceFileError(where, [f"{name}: expected finite numbers from 0 to {AMOUNT_MAX:g}"])
-    return array
-
-
-def _array(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: type[Scalar], where: str) -> NDArray[Scalar]:
-    """Read an array, after a check of its header, before memory is allocated."""
-    size_bytes = int(np.prod(shape)) * 8
-    raw = _member(file, name, size_bytes + _NPY_HEADER_MAX_BYTES, where)
-    buffer = io.BytesIO(raw)
+def _array(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: type[Any], where: str) -> NDArray[Any]:
     try:
-        if np.lib.format.read_magic(buffer) != _NPY_VERSION:
-            raise ValueError("another version")  # noqa: TRY301 - reported as errors of numpy
-        header, by_column, dtype = np.lib.format.read_array_header_1_0(buffer)
-    except (ValueError, EOFError) as error:
-        raise TraceFileError(where, [f"{name}: not a valid numpy array"]) from error
-    start = buffer.tell()
-    if header != shape or dtype != np.dtype(kind) or by_column or len(raw) - start != size_bytes:
-        raise TraceFileError(where, [f"{name}: expected {np.dtype(kind)} {shape}, got {dtype} {header}"])
-    return np.frombuffer(raw, np.dtype(kind), offset=start).reshape(shape)
+        array = np.load(io.BytesIO(_member(file, name, where)), allow_pickle=False)
+    except (ValueError, EOFError, MemoryError) as error:
+        raise TraceFileError(where, [f"{name}: not an array of numpy: {error}"]) from error
+    if array.shape != shape or array.dtype != np.dtype(kind):
+        raise TraceFileError(where, [f"{name}: expected {np.dtype(kind)} {shape}, got {array.dtype} {array.shape}"])
+    if array.size and not (np.isfinite(array).all() and array.min() >= 0):
+        raise TraceFileError(where, [f"{name}: expected finite numbers of at least 0"])
+    return np.asarray(array)
 
 
-def _member(file: zipfile.ZipFile, name: str, most_bytes: int, where: str) -> bytes:
+def _member(file: zipfile.ZipFile, name: str, where: str) -> bytes:
     try:
-        size_bytes = file.getinfo(name).file_size
-        if size_bytes > most_bytes:
-            raise TraceFileError(where, [f"{name}: {size_bytes:,} bytes, expected at most {most_bytes:,}"])
         return file.read(name)
     except KeyError as error:
         raise TraceFileError(where, [f"{name} is missing"]) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from loaddata.model.broker_load import (
     HostUsage,
     PeakWindow,
     ResourceUsage,
-    UpdateRules,
     updated,
 )
 from loaddata.model.bundle_load import (
@@ -33,10 +32,11 @@ from loaddata.model.bundle_load import (
     BundleAverages,
     BundleStats,
     MessageAverage,
-    SampleClock,
     TopBundle,
 )
-from loaddata.report.reporter import ReportRules, WrittenReport, load_due
+from loaddata.report.record import ReportedLoad, ReportedTopBundles
+from loaddata.report.reporter import WrittenReport, load_due
+from loaddata.settings import LoadSettings
 from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU, MEMORY, BundleTable
 from shedders.contest.trace import CORE
 
@@ -46,46 +46,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """Settings of measurements and reports; defaults are those of `loaddata.settings`.
+    """How a contender's brokers measure and report.
 
     Attributes:
-        reading_s: Time between two readings; Pulsar reads its host and its bundles once a minute.
-        top_max: Bundles in a report of the heaviest; 0: all.
-        top_by_resource_max, top_recent_max: Further ones in it (`loaddata.model.bundle_load.TopRules`).
         on_ownership: A broker reports once its readings show a bundle that came or went, and others know that its report is
             older than that (Pulsar: neither).
         again_s: Time after which a report is renewed (`renewing` of the balancer); 0: never.
         keep_averages: A bundle's averages go with it (the leader of Pulsar's modular manager keeps them).
     """
 
-    reading_s: float = 5.0
-    top_max: int = 10
-    top_by_resource_max: int = 5
-    top_recent_max: int = 10
-    top_interval_s: float = 15.0
+    load: LoadSettings = field(default_factory=LoadSettings)
     on_ownership: bool = True
     again_s: float = 0.0
     keep_averages: bool = False
-    report: ReportRules = field(default_factory=ReportRules)
-    update: UpdateRules = field(default_factory=UpdateRules)
-    clock: SampleClock = field(default_factory=SampleClock)
-
-
-class SimulatedLoadReport(NamedTuple):
-    """Newest report of a broker, as `shedders.balancer.cluster_inputs` wants it."""
-
-    load: BrokerLoad
-    age_s: float
-    lapsed: bool
-
-
-class SimulatedTopBundles(NamedTuple):
-    """Newest report of a broker's heaviest bundles, likewise."""
-
-    bundles: Sequence[TopBundle]
-    age_s: float
-    lapsed: bool
-    owned_as_of: Mapping[int, int] | None
 
 
 class _Averages:
@@ -97,7 +70,6 @@ class _Averages:
         self.samples: Ints = np.zeros(0, dtype=np.int64)
 
     def copy(self) -> _Averages:
-        """A copy that later readings do not change."""
         duplicate = _Averages()
         duplicate.short, duplicate.long, duplicate.samples = self.short.copy(), self.long.copy(), self.samples.copy()
         return duplicate
@@ -137,20 +109,20 @@ class _Frame:
         self._of_broker: tuple[Ints, Ints] | None = None
         self._reported: dict[int, Sequence[TopBundle]] = {}
 
-    def top(self, broker: int, settings: ReportSettings, factor: float) -> Sequence[TopBundle]:
+    def top(self, broker: int, settings: LoadSettings, factor: float) -> Sequence[TopBundle]:
         """The bundles that it reports, the lightest first, by the rules of `loaddata.model.bundle_load.top_bundles`."""
         reported = self._reported.get(broker)
         if reported is None:
             order, starts = self._sorted()
             mine = order[starts[broker] : starts[broker + 1]]
-            if settings.top_max:
+            if settings.top_bundles_max:
                 mine = self._select(mine[self._rates[2, mine] + self._rates[3, mine] > 0], settings)
             reported = self._reported[broker] = _reported(self._table, self._rates, self._averages, mine, factor)
         return reported
 
-    def _select(self, mine: Ints, settings: ReportSettings) -> Ints:
+    def _select(self, mine: Ints, settings: LoadSettings) -> Ints:
         chosen = np.zeros(len(mine), dtype=bool)
-        chosen[-settings.top_max :] = True
+        chosen[-settings.top_bundles_max :] = True
         if settings.top_recent_max:
             recent = np.flatnonzero(~chosen & (self._averages.samples[mine] < RECENT_SAMPLES))
             chosen[recent[-settings.top_recent_max :]] = True
@@ -179,7 +151,6 @@ class _Frame:
 def _reported(
     table: BundleTable, rates: Floats, averages: _Averages, numbers: Ints | Sequence[int], factor: float
 ) -> Sequence[TopBundle]:
-    """Bundles as reported by their owner."""
     now = (rates[:4, numbers] * factor).T.tolist()
     short, long = ((rows[:, numbers] * factor).T.tolist() for rows in (averages.short, averages.long))
     samples = averages.samples[numbers].tolist()
@@ -206,8 +177,6 @@ def _average(rates: Sequence[float], samples: int, most: int) -> MessageAverage:
 
 @dataclass(slots=True)
 class _Broker:
-    """Measurements and reports of one broker."""
-
     machine: TraceMachine
     load: BrokerLoad = field(default_factory=BrokerLoad)
     peak: PeakWindow = field(default_factory=PeakWindow)
@@ -224,7 +193,7 @@ class _Broker:
 
 
 class Reports:
-    """See the module.
+    """Measurements and reports of all brokers of a run.
 
     Args:
         machines: By number of the broker.
@@ -232,6 +201,7 @@ class Reports:
 
     def __init__(self, machines: Sequence[TraceMachine], table: BundleTable, settings: ReportSettings) -> None:
         self._settings = settings
+        self._clock, self._update = settings.load.sample_clock(), settings.load.update_rules()
         self._table = table
         self._brokers = [_Broker(machine) for machine in machines]
         self._averages = _Averages()
@@ -240,11 +210,9 @@ class Reports:
         self._read_s = float("-inf")
 
     def start_broker(self, broker: int) -> None:
-        """Start a broker, without measurements and reports."""
         self._brokers[broker] = _Broker(self._brokers[broker].machine)
 
     def distort(self, broker: int, factor: float) -> None:
-        """Multiply its reported figures by a factor from now on."""
         self._brokers[broker].factor = factor
 
     def record_owner_change(self, bundle: int, brokers: Sequence[int], offset: int, now_s: float) -> None:
@@ -272,10 +240,10 @@ class Reports:
             delivered: Brokers that are silent (False), or whose report of this moment is lost.
         """
         settings = self._settings
-        if now_s - self._read_s < settings.reading_s - 1e-9:
+        if now_s - self._read_s < settings.load.measure_interval_s - 1e-9:
             return False
         self._read_s = now_s
-        count, self._sampled_s = settings.clock.due(self._sampled_s, now_s)
+        count, self._sampled_s = self._clock.due(self._sampled_s, now_s)
         self._rates = rates
         self._averages.push(rates, count)
         table, brokers = self._table, len(self._brokers)
@@ -285,7 +253,7 @@ class Reports:
         topics = np.bincount(table.owner[owned], weights=table.topics[owned].astype(np.float64), minlength=brokers)
         for number in alive:
             broker = self._brokers[number]
-            samples, broker.sampled_s = settings.clock.due(broker.sampled_s, now_s)
+            samples, broker.sampled_s = self._clock.due(broker.sampled_s, now_s)
             msg_in, msg_out, bytes_in, bytes_out = use[:4, number].tolist()
             traffic = BrokerTraffic(msg_in, msg_out, bytes_in, bytes_out, int(counts[number]), int(topics[number]))
             load = updated(
@@ -294,7 +262,7 @@ class Reports:
                 _scaled(traffic, broker.factor),
                 samples=samples,
                 now_ms=_ms(now_s),
-                rules=settings.update,
+                rules=self._update,
             )
             broker.load = broker.peak.added(load, samples)
             if delivered.get(number, True):
@@ -306,7 +274,7 @@ class Reports:
         if now_s <= broker.changed_s:
             # What came or went at this very moment does not show in the figures yet.
             offset = broker.changed_offset - 1
-        due = load_due(broker.held, broker.load, now_s, settings.report) is not None
+        due = load_due(broker.held, broker.load, now_s, settings.load, self._update.weights) is not None
         if settings.on_ownership and broker.reported_offset < broker.changed_offset and now_s > broker.changed_s:
             due = True
         last_s = float("-inf") if broker.held is None else broker.held.at_s
@@ -316,31 +284,29 @@ class Reports:
         if due:
             broker.held = WrittenReport(broker.load, now_s)
             broker.reported_offset = offset
-        if now_s - broker.frame_s >= settings.top_interval_s - 1e-9:
+        if now_s - broker.frame_s >= settings.load.top_interval_s - 1e-9:
             broker.frame, broker.frame_s, broker.frame_offset = frame, now_s, offset
             broker.frame_factor = broker.factor
 
-    def loads(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedLoadReport]:
-        """Newest reports of the brokers, by name."""
+    def loads(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, ReportedLoad]:
         reports = {}
         for number in alive:
             broker = self._brokers[number]
             if broker.held is not None:
                 lapsed = self._settings.on_ownership and broker.reported_offset < broker.changed_offset
                 load = broker.held.load
-                reports[names[number]] = SimulatedLoadReport(load, now_s - broker.held.at_s, lapsed)
+                reports[names[number]] = ReportedLoad(load, now_s - broker.held.at_s, lapsed)
         return reports
 
-    def tops(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedTopBundles]:
-        """Newest reports of their heaviest bundles, by name."""
+    def tops(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, ReportedTopBundles]:
         reports, settings = {}, self._settings
         for number in alive:
             broker = self._brokers[number]
             if broker.frame is not None:
-                bundles = broker.frame.top(number, settings, broker.frame_factor)
+                bundles = broker.frame.top(number, settings.load, broker.frame_factor)
                 lapsed = settings.on_ownership and broker.frame_offset < broker.changed_offset
                 as_of = {0: broker.frame_offset} if settings.on_ownership else None
-                reports[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
+                reports[names[number]] = ReportedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
         return reports
 
     def owner_knowledge(self, number: int) -> TopBundle:

@@ -10,17 +10,17 @@ import hashlib
 import multiprocessing
 import os
 import re
-import secrets
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from importlib import metadata
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,14 +30,12 @@ from pydantic import ValidationError
 from shedders.contest.outcome import ContestRun, RunOutcome, RunResult
 from shedders.contest.sources import make_trace
 from shedders.contest.world import simulate
-from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import new_file
 
 FORMAT: Final = 1
 """Version of a stored result."""
 _SAFE: Final = re.compile(r"[^A-Za-z0-9@+=._,-]+")
 _NAME_MAX: Final = 120
-STOP_S: Final = 5.0
-"""Time limit for the end of workers."""
 _TRACES_KEPT: Final = 2
 _ONLY_SHOWN: Final = frozenset(
     f"contest/{name}.py" for name in ("comparison", "figures", "plots", "runner", "sources", "tables")
@@ -49,36 +47,17 @@ ProgressCallback = Callable[[int], object]
 """Callback with the number of finished runs."""
 
 
-class RunsFolderError(StateChannelError):
-    """Results cannot be kept in a folder."""
-
-    def __init__(self, folder: Path, why: str) -> None:
-        super().__init__(
-            f"results cannot be kept in {folder}: {why}",
-            hint="Name a writable folder with --out.",
-            exit_code=ExitCode.BAD_EXPORT,
-        )
-
-
 class ResultStore:
     """Folder of results: `runs/SCENARIO/SEED/CONTENDER.json`.
 
     Args:
         program: Digest of the code that makes outcomes; results of other code are ignored.
-        overwrite: Ignore and overwrite existing results.
-
-    Raises:
-        RunsFolderError: The folder cannot be created.
     """
 
     def __init__(self, folder: Path, program: str, *, overwrite: bool = False) -> None:
         self._folder = folder / "runs"
         self._program = program
         self._overwrite = overwrite
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunsFolderError(folder, error.strerror or str(error)) from error
 
     def place(self, run: ContestRun) -> Path:
         return self._folder / file_name(run.source.name) / str(run.seed) / f"{file_name(run.contender.name)}.json"
@@ -97,10 +76,10 @@ class ResultStore:
         return RunResult(run, outcome, digest=outcome.digest(), kept=True)
 
     def keep(self, ran: RunResult) -> None:
-        """Write a result atomically.
+        """Write a result.
 
         Raises:
-            RunsFolderError: It cannot be written.
+            StateChannelError: It cannot be written.
         """
         if ran.outcome is None:
             return
@@ -111,16 +90,10 @@ class ResultStore:
             "outcome": ran.outcome.model_dump(mode="json"),
         }
         place = self.place(ran.run)
-        scratch = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
-        try:
+        with suppress(OSError):  # the file cannot be written then, which is told
             place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                scratch.write_bytes(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
-                scratch.replace(place)
-            finally:
-                scratch.unlink(missing_ok=True)
-        except OSError as error:
-            raise RunsFolderError(place, error.strerror or str(error)) from error
+        with new_file(place) as file:
+            file.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
 
     def _made_of(self, run: ContestRun) -> dict[str, Any]:
         contender = orjson.dumps(asdict(run.contender), option=orjson.OPT_SORT_KEYS)
@@ -158,8 +131,8 @@ def run_all(
         play: Function that executes a run; a module-level function, if there are several processes.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; finished runs are kept, and other processes are ended within `STOP_S`.
-        RunsFolderError: A result cannot be stored.
+        KeyboardInterrupt: Ctrl-C; finished runs are kept, and other processes are ended.
+        StateChannelError: A result cannot be stored.
     """
     results: dict[int, RunResult] = {}
 
@@ -206,99 +179,59 @@ _trace_of = lru_cache(maxsize=_TRACES_KEPT)(make_trace)
 def _in_processes(
     runs: Sequence[ContestRun], numbers: Sequence[int], jobs: int, play: Play
 ) -> Generator[tuple[int, RunResult]]:
-    """Results as runs end. If a process dies, runs that may have been in it are repeated, each alone.
-
-    A pool that has lost a process fails all its remaining runs, and does not report the cause. Each such round ends at
-    least one run, so there are at most as many rounds as runs.
-    """
-    left = list(numbers)
-    while left:
-        ended: set[int] = set()
-        for number, ran in _pooled(runs, left, jobs, play):
-            ended.add(number)
-            yield number, ran
-        left = [number for number in left if number not in ended]
-        # Runs are begun in order, and no pool holds more.
-        for number in left[: 2 * jobs]:
-            alone = next(iter(_pooled(runs, [number], 1, play)), None)
-            yield alone or (
-                number,
-                RunResult(runs[number], None, "its process ended unexpectedly: killed, or out of memory"),
-            )
-        left = left[2 * jobs :]
-
-
-def _pooled(
-    runs: Sequence[ContestRun], numbers: Sequence[int], jobs: int, play: Play
-) -> Iterator[tuple[int, RunResult]]:
-    """Results as runs end, until the pool is done or breaks."""
+    """Results as runs end. Each process executes one run after the other; a run whose process ends has failed."""
     waiting = deque(numbers)
-    with _pool(min(jobs, len(numbers))) as pool:
-        begun: dict[Future[RunResult], int] = {}
-        while waiting or begun:
-            # No more than the pool can hold, so that no started run is wasted.
-            while waiting and len(begun) < 2 * jobs:
-                number = waiting.popleft()
+    idle: list[_Worker] = []
+    busy: dict[Connection, tuple[_Worker, int]] = {}
+    try:
+        while waiting or busy:
+            while waiting and len(busy) < jobs:
+                worker, number = idle.pop() if idle else _Worker(play), waiting.popleft()
+                busy[worker.pipe] = worker, number
+                worker.pipe.send(runs[number])
+            ready = wait(list(busy))
+            for pipe in [pipe for pipe in busy if pipe in ready]:
+                worker, number = busy.pop(pipe)
                 try:
-                    with _ctrl_c_later():
-                        begun[pool.submit(play, runs[number])] = number
-                except BrokenProcessPool:
-                    return
-            ready, _ = wait(begun, return_when=FIRST_COMPLETED)
-            for future in sorted(ready, key=lambda number: begun[number]):
-                number = begun.pop(future)
-                error = future.exception()
-                if isinstance(error, BrokenProcessPool):
-                    return
-                yield (
-                    number,
-                    future.result()
-                    if error is None
-                    else RunResult(runs[number], None, f"{type(error).__name__}: {error}"),
-                )
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Pool of processes that always ends within a bound: a run may take minutes, but Ctrl-C must not."""
-    before = set(multiprocessing.active_children())
-    threads = set(threading.enumerate())
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker)
-    unfinished = True
-    try:
-        yield pool
-        unfinished = False
+                    ran = worker.pipe.recv()
+                    idle.append(worker)
+                except (EOFError, OSError):
+                    worker.end()
+                    ran = RunResult(runs[number], None, "its process ended unexpectedly: killed, or out of memory")
+                yield number, ran
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        workers = [process for process in multiprocessing.active_children() if process not in before]
-        if unfinished:
-            for worker in workers:
-                worker.terminate()
-        for worker in workers:
-            worker.join(STOP_S)
-            if worker.is_alive():
-                worker.kill()
-        # At its end the interpreter wakes the pool's thread, which fails while that thread closes its pipe.
-        for thread in set(threading.enumerate()) - threads:
-            thread.join(STOP_S)
+        for worker in [*idle, *(worker for worker, _ in busy.values())]:
+            worker.end()
 
 
-@contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Ctrl-C goes to every process of a terminal; those that begin meanwhile never see it, this one does afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+class _Worker:
+    """Process that executes the runs that it gets by a pipe, and sends their results."""
+
+    def __init__(self, play: Play) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=_work, args=(theirs, play), daemon=True)
+        # Ctrl-C goes to every process of a terminal; a worker never sees it, this process ends it. The tracker is begun with
+        # the first process, and lets SIGINT through again.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+
+    def end(self) -> None:
+        self.pipe.close()
+        self._process.kill()
+        self._process.join()
 
 
-def _begin_worker() -> None:
-    """End a worker together with its parent process."""
+def _work(pipe: Connection, play: Play) -> None:
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    while True:
+        pipe.send(play(pipe.recv()))
 
 
 def _end_with(parent: Any) -> None:

@@ -1,4 +1,4 @@
-"""Scenarios: TOML files that describe what happens to a simulated cluster (design/scenarios.md), and their reader.
+"""Scenarios: TOML files that describe what happens to a simulated cluster (design/reference/scenarios.md), and their reader.
 
 The models are the format. Times are in minutes from the start, since scenarios last hours.
 """
@@ -307,7 +307,7 @@ HELD_OUT: Final = "held-out/"
 class ScenarioError(FaultyFileError):
     """A scenario cannot be read or is invalid."""
 
-    usual_hint = "design/scenarios.md explains every field."
+    usual_hint = "design/reference/scenarios.md explains every field."
 
 
 def scenarios(*, held_out: bool = False) -> list[str]:
@@ -368,7 +368,6 @@ def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:
 
 
 def _contradictions(scenario: Scenario) -> Iterator[str]:
-    """Contradictions of a scenario whose fields are all of the right type."""
     yield from _twice(scenario)
     yield from _too_much(scenario)
     yield from _namespace_faults(scenario)

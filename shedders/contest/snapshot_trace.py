@@ -8,12 +8,12 @@ or long average; those without any share the rest of their broker's report evenl
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from loaddata.model.bundle_load import UNSEEN
 from shedders.contest.contenders import AS_IT_IS, Contender, contender
 from shedders.contest.demand_noise import DemandVariation, noise_layers
 from shedders.contest.trace import CORE, SETTLE_S, Demand, Namespace, Trace, TraceMachine, Units, settled_spans
-from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.model.cluster import Bundle, Cluster
 from shedders.model.strategy import KINDS
 from shedders.snapshots.cluster import cluster_of
 from shedders.snapshots.file import SnapshotError
@@ -30,7 +30,9 @@ from shedders.snapshots.model import Snapshot
 from shedders.snapshots.selection import choose
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key, parse_key
 
-FIGURES: Final = ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+if TYPE_CHECKING:
+    from shedders.contest.trace import Floats
+
 PARTS: Final = 8
 """Equal units of a bundle without known topics, so that it can be halved three times."""
 IDLE_PERCENT: Final = 3.0
@@ -38,50 +40,30 @@ IDLE_PERCENT: Final = 3.0
 MESSAGE_CPU: Final = 25e-6 * CORE
 """CPU of a message, in percent of a core a second, where no broker reports both."""
 _USUAL: Final = TraceMachine("usual")
+_RATES: Final = attrgetter(*Demand._fields[:4])
 
 
-@dataclass(frozen=True, slots=True)
-class UnitTraffic:
-    """Traffic a second, and what goes with it: CPU in percent of a core, direct memory in MiB."""
-
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    cpu: float = 0.0
-    direct_memory_mib: float = 0.0
-
-    @classmethod
-    def of(cls, rates: Any) -> UnitTraffic:
-        """Traffic by the four figures that reports, bundles and topics have."""
-        return cls(*(float(getattr(rates, name)) for name in FIGURES))
-
-    @property
-    def msg_rate(self) -> float:
-        """Messages in both directions."""
-        return self.msg_rate_in + self.msg_rate_out
-
-    @property
-    def msg_throughput(self) -> float:
-        """Bytes in both directions."""
-        return self.msg_throughput_in + self.msg_throughput_out
-
-    def share(self, messages: float, size: float) -> float:
-        """Share of messages and bytes: the mean of both, or the known one."""
-        shares = [own / whole for own, whole in ((self.msg_rate, messages), (self.msg_throughput, size)) if whole > 0]
-        return sum(shares) / len(shares) if shares else 0.0
-
-    def part(self, count: int) -> UnitTraffic:
-        """One of `count` equal parts of the traffic."""
-        return UnitTraffic(*(getattr(self, name) / count for name in FIGURES))
+def rates_of(known: Any) -> Floats:
+    """Messages in and out, bytes in and out a second of what has these figures: a report, a bundle, a topic."""
+    return np.array(_RATES(known), np.float64)
 
 
-def rest_of(whole: Any, known: Iterable[UnitTraffic]) -> UnitTraffic:
-    """Traffic of a whole that is in none of the known parts."""
-    parts = list(known)
-    return UnitTraffic(
-        *(max(0.0, getattr(whole, name) - math.fsum(getattr(part, name) for part in parts)) for name in FIGURES)
-    )
+def shares(rates: Floats, whole: Floats) -> Floats:
+    """Share of each row of rates in the whole: the mean of its shares of messages and bytes, or of those that are there."""
+    parts = [
+        rates[..., kind].sum(axis=-1) / whole[kind].sum()
+        for kind in (slice(0, 2), slice(2, 4))
+        if whole[kind].sum() > 0
+    ]
+    return np.mean(parts, axis=0) if parts else np.zeros(rates.shape[:-1])
+
+
+def reported(load: BrokerLoad, machine: TraceMachine) -> Floats:
+    """What a broker reports of its traffic, as the rows of `Demand`; its idle CPU is left out."""
+    rates = rates_of(load)
+    busy = load.cpu.usage - machine.cores * machine.idle_percent
+    cpu = max(0.0, busy) if load.cpu.limit > 0 else rates[:2].sum() * MESSAGE_CPU
+    return np.array([*rates, cpu, load.direct_memory.usage])
 
 
 def machine_of(name: str, load: BrokerLoad | None, remarks: list[str], domain: str | None = None) -> TraceMachine:
@@ -117,11 +99,6 @@ def machine_of(name: str, load: BrokerLoad | None, remarks: list[str], domain: s
     )
 
 
-def busy_cpu(machine: TraceMachine, load: BrokerLoad) -> float | None:
-    """CPU that traffic uses; None where the broker does not know it."""
-    return max(0.0, load.cpu.usage - machine.cores * machine.idle_percent) if load.cpu.limit > 0 else None
-
-
 def places(lower: int, upper: int, count: int = PARTS) -> list[int]:
     """`count` evenly spaced positions in a range of the ring; fewer in a smaller range."""
     width = upper - lower + (upper == FULL_UPPER)
@@ -151,20 +128,7 @@ def namespaces_of(
     return namespaces, gaps
 
 
-def shared_cpu(traffics: Sequence[UnitTraffic], whole: float | None) -> list[float]:
-    """CPU of each bundle of a broker: its part of what the broker's traffic uses.
-
-    Args:
-        whole: Used by all of them together; None: by the number of their messages.
-    """
-    if whole is None:
-        return [traffic.msg_rate * MESSAGE_CPU for traffic in traffics]
-    messages, size = sum(traffic.msg_rate for traffic in traffics), sum(traffic.msg_throughput for traffic in traffics)
-    return [traffic.share(messages, size) * whole for traffic in traffics]
-
-
 TOPIC_SESSIONS: Final = 2
-_UNSEEN: Final = UnitTraffic.of(UNSEEN)
 
 
 def from_snapshot(
@@ -190,7 +154,7 @@ def from_snapshot(
     remarks: list[str] = []
     brokers = [cluster.brokers[name] for name in cluster.broker_names]
     machines = [machine_of(broker.name, broker.load, remarks, broker.domain) for broker in brokers]
-    traffics = _traffics(cluster, machines, remarks)
+    demands = _demands(cluster, {machine.name: machine for machine in machines}, remarks)
     owners = {key: bundle.owner if bundle.owner in cluster.brokers else None for key, bundle in cluster.bundles.items()}
     ranges = defaultdict(list)
     for key in cluster.bundles:
@@ -200,7 +164,7 @@ def from_snapshot(
     namespaces, gaps = namespaces_of(ranges, owners)
     if gaps:
         remarks.append(f"{gaps} parts of rings belong to no bundle of the snapshot: bundles without load are put there")
-    units, base = _units(cluster, traffics, {namespace.name: number for number, namespace in enumerate(namespaces)})
+    units, base = _units(cluster, demands, {namespace.name: number for number, namespace in enumerate(namespaces)})
     steps = max(1, int(hours * 3_600 // step_s))
     variation = DemandVariation(len(units.position), noise_layers(seed, noise, len(units.position)))
     return Trace(
@@ -219,89 +183,59 @@ def from_snapshot(
     )
 
 
-def _traffics(cluster: Cluster, machines: Sequence[TraceMachine], remarks: list[str]) -> dict[str, UnitTraffic]:
-    """What each bundle does, CPU and memory among it."""
-    traffics: dict[str, UnitTraffic] = {}
-    by_name = {machine.name: machine for machine in machines}
-    for owner in sorted({bundle.owner for bundle in cluster.bundles.values()} - {None}, key=str):
-        bundles = list(cluster.bundles_of[str(owner)])
-        broker = cluster.brokers.get(str(owner))
-        traffics |= _of_broker(bundles, broker, None if broker is None else by_name[broker.name], remarks)
-    for key, bundle in cluster.bundles.items():
-        if key not in traffics:
-            known = _known(bundle) or _UNSEEN
-            traffics[key] = replace(known, cpu=shared_cpu([known], None)[0])
-    return traffics
+def _demands(cluster: Cluster, machines: Mapping[str, TraceMachine], remarks: list[str]) -> dict[str, Floats]:
+    """What each bundle wants, as the rows of `Demand`."""
+    by_owner = defaultdict[str | None, list[Bundle]](list)
+    for key in sorted(cluster.bundles):
+        by_owner[cluster.bundles[key].owner].append(cluster.bundles[key])
+    demands: dict[str, Floats] = {}
+    for owner, bundles in by_owner.items():
+        broker = cluster.brokers.get(owner or "")
+        known = [_known(bundle) for bundle in bundles]
+        unknown = sum(rates is None for rates in known)
+        rest = rates_of(UNSEEN)
+        if unknown and broker is not None and broker.load is not None:
+            named = np.sum([rates for rates in known if rates is not None], axis=0)
+            rest = np.maximum(rates_of(broker.load) - named, 0.0) / unknown
+            remarks.append(f"{broker.name} has {unknown} bundles without figures: they share the rest of its report")
+        rates = np.stack([rest if own is None else own for own in known])
+        if broker is not None and broker.load is not None:
+            used = reported(broker.load, machines[broker.name])[4:]
+            columns = np.outer(shares(rates, rates.sum(axis=0)), used)
+        else:
+            columns = np.outer(rates[:, :2].sum(axis=1), [MESSAGE_CPU, 0.0])
+        demands |= zip((bundle.name for bundle in bundles), np.hstack([rates, columns]), strict=True)
+    return demands
 
 
-def _of_broker(
-    bundles: Sequence[Bundle], broker: Broker | None, machine: TraceMachine | None, remarks: list[str]
-) -> dict[str, UnitTraffic]:
-    known = {bundle.name: _known(bundle) for bundle in bundles}
-    unknown = [name for name, traffic in known.items() if traffic is None]
-    rest = _UNSEEN
-    if unknown and broker is not None and broker.load is not None:
-        rest = rest_of(broker.load, [traffic for traffic in known.values() if traffic is not None]).part(len(unknown))
-        remarks.append(f"{broker.name} has {len(unknown)} bundles without figures: they share the rest of its report")
-    load = None if broker is None else broker.load
-    traffics = [traffic or rest for traffic in known.values()]
-    busy = None if load is None or machine is None else busy_cpu(machine, load)
-    cpus = shared_cpu(traffics, busy)
-    memory = shared_cpu(traffics, 0.0 if load is None else load.direct_memory.usage)
-    return {
-        name: replace(bundle_name, cpu=cpu, direct_memory_mib=mib)
-        for name, bundle_name, cpu, mib in zip(known, traffics, cpus, memory, strict=True)
-    }
+def _known(bundle: Bundle) -> Floats | None:
+    averages = [average for average in (bundle.averages.short, bundle.averages.long) if average.samples > 0]
+    figures = next((known for known in (bundle.stats, *averages) if known is not None), None)
+    return None if figures is None else rates_of(figures)
 
 
-def _known(bundle: Bundle) -> UnitTraffic | None:
-    for rates, counts in (
-        (bundle.stats, bundle.stats is not None),
-        (bundle.averages.short, bundle.averages.short.samples > 0),
-        (bundle.averages.long, bundle.averages.long.samples > 0),
-    ):
-        if counts:
-            return UnitTraffic.of(rates)
-    return None
-
-
-def _units(cluster: Cluster, traffics: dict[str, UnitTraffic], namespaces: dict[str, int]) -> tuple[Units, Demand]:
+def _units(cluster: Cluster, demands: Mapping[str, Floats], namespaces: Mapping[str, int]) -> tuple[Units, Demand]:
     """Topics where they are known, and equal parts of what is left of each bundle."""
     rows: list[tuple[int, int, int]] = []
-    wants: list[tuple[float, ...]] = []
+    wants: list[Floats] = []
     for key in sorted(cluster.bundles):
-        bundle, traffic = cluster.bundles[key], traffics[key]
+        bundle, demand = cluster.bundles[key], demands[key]
         parts = parse_key(key.encode())
         if parts is None:
             continue
-        space = namespaces[parts.namespace]
-        named = [UnitTraffic.of(topic) for topic in bundle.topics]
-        left = rest_of(traffic, named)
+        named = [rates_of(topic) for topic in bundle.topics]
         at = [topic.position for topic in bundle.topics]
+        left = np.maximum(demand[:4] - np.sum(named, axis=0), 0.0)
         # What the topics do not add up to lies somewhere in the bundle.
-        spread = places(parts.lower, parts.upper) if left.msg_rate + left.msg_throughput > 0 or not at else []
-        whole = [*named, *(left.part(len(spread)) for _ in spread)]
-        cpus = _scaled_to(shared_cpu(whole, traffic.cpu), traffic.cpu)
-        memory = _scaled_to(shared_cpu(whole, traffic.direct_memory_mib), traffic.direct_memory_mib)
+        spread = places(parts.lower, parts.upper) if left.any() or not at else []
+        rates = np.array([*named, *(left / len(spread) for _ in spread)])
+        part = shares(rates, rates.sum(axis=0)) if rates.any() else np.full(len(rates), 1 / len(rates))
+        wants.append(np.hstack([rates, np.outer(part, demand[4:])]))
         sessions = 0 if bundle.stats is None else bundle.stats.sessions
-        each = max(1, sessions // len(whole)) if sessions else TOPIC_SESSIONS
-        rows += [(space, position, each) for position in [*at, *spread]]
-        wants += [
-            (*(getattr(part, name) for name in FIGURES), cpu, mib)
-            for part, cpu, mib in zip(whole, cpus, memory, strict=True)
-        ]
+        each = max(1, sessions // len(rates)) if sessions else TOPIC_SESSIONS
+        rows += [(namespaces[parts.namespace], position, each) for position in [*at, *spread]]
     columns = np.array(rows, np.int64).reshape(-1, 3).T
-    return Units(*(np.ascontiguousarray(column) for column in columns)), Demand(
-        *np.ascontiguousarray(np.array(wants).T)
-    )
-
-
-def _scaled_to(values: list[float], whole: float) -> list[float]:
-    """The same parts, but together exactly so much; equal ones where there are none."""
-    have = math.fsum(values)
-    if have <= 0:
-        return [whole / len(values)] * len(values)
-    return [value * whole / have for value in values]
+    return Units(*map(np.ascontiguousarray, columns)), Demand(*np.ascontiguousarray(np.concatenate(wants).T))
 
 
 def present(snapshot: Snapshot) -> Contender:

@@ -53,8 +53,8 @@ def is_steady(scenario: Scenario) -> bool:
     return not (scenario.changes or wave or later or upset)
 
 
-def file_source(kind: SourceKind, path: Path, name: str, *, about: str = "", hours: float = 2.0) -> TraceSource:
-    """The source that a file is: a saved trace, a snapshot, a history.
+def file_source(kind: SourceKind, path: Path, *, hours: float = 2.0) -> TraceSource:
+    """The source that a file is: a saved trace, a snapshot, a history; its name is that of the file.
 
     Raises:
         ScenarioError: It cannot be read.
@@ -64,7 +64,7 @@ def file_source(kind: SourceKind, path: Path, name: str, *, about: str = "", hou
     except OSError as error:
         raise ScenarioError.unreadable(str(path), error) from error
     digest = hashlib.sha256(f"{kind} {hours} ".encode() + content).hexdigest()
-    return TraceSource(kind, name, str(path), digest, about, hours=hours)
+    return TraceSource(kind, path.stem, str(path), digest, hours=hours)
 
 
 def make_trace(source: TraceSource, seed: int) -> Trace:
@@ -106,7 +106,7 @@ def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
 
 
 def name_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
-    """The same with names of their own: a user's file may be called as a shipped one."""
+    """Sources with names of their own: a user's file may be called as a shipped one."""
     by_name: dict[str, TraceSource] = {}
     for source in sources:
         name = source.name if source.name not in by_name else source.where

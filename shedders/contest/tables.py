@@ -45,7 +45,6 @@ LEGEND: Final = (
 
 
 def scenario_grid(part: ScenarioPart, against: str) -> Grid:
-    """Table of all contenders of a scenario."""
     held = " (held out)" if part.held_out else ""
     return Grid(
         f"{part.scenario}{held}: {part.about}",
@@ -96,7 +95,6 @@ def _seeds(numbers: Sequence[int]) -> str:
 
 
 def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: bool = False) -> Grid:
-    """Table of the aims of one contender, by scenario."""
     aims = [
         (part.scenario, aim) for part in comparison.scenarios for row in part.rows if row.contender == contender
         for aim in row.aims
@@ -113,8 +111,17 @@ def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: boo
     )
 
 
+def summary_grids(comparison: ContestComparison, *, missed_only: bool = False) -> list[Grid]:
+    """Tables over all scenarios: by group, the reference contender beside its best rival, and its aims."""
+    return [
+        *(overall_grid(comparison, group) for group in comparison.overall),
+        rivals_grid(comparison),
+        standing_grid(comparison),
+        aims_grid(comparison, comparison.against, missed_only=missed_only),
+    ]
+
+
 def overall_grid(comparison: ContestComparison, group: str) -> Grid:
-    """Table of all contenders over a group of scenarios."""
     rows = comparison.overall[group]
     words = {
         "seen": "over the scenarios that were used for tuning",
@@ -258,20 +265,7 @@ def outcome_grid(outcome: RunOutcome) -> Grid:
     )
 
 
-def moves_grid(outcome: RunOutcome) -> Grid:
-    """Table of all moves of a run."""
-    return Grid(
-        f"{len(outcome.moves)} moves",
-        ("at, min", "bundle", "from", "to", "traffic", "why"),
-        tuple(
-            (f"{move.at_s / 60:.1f}", move.bundle, move.source, move.destination, share(move.share), move.why)
-            for move in outcome.moves
-        ),
-    )
-
-
 def markdown(grids: Iterable[Grid], *, level: int = 2) -> str:
-    """Markdown of tables, each with a title of this level."""
     return "\n".join(line for grid in grids for line in _markdown(grid, "#" * level))
 
 

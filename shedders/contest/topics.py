@@ -47,7 +47,6 @@ class TotalCapacity(NamedTuple):
 
     @staticmethod
     def of(machines: Sequence[TraceMachine]) -> TotalCapacity:
-        """Sum the capacity of these machines."""
         return TotalCapacity(
             math.fsum(machine.cores * CORE for machine in machines),
             math.fsum(machine.bandwidth_in_kbit for machine in machines),
@@ -292,7 +291,6 @@ class _State:
 
 
 def _open_to(scenario: Scenario, group: Namespaces, machines: Sequence[TraceMachine]) -> Ints:
-    """Indexes of the machines that may have the bundles of a group."""
     names = {
         fleet.machine_name(number)
         for fleet in scenario.fleet
@@ -325,8 +323,6 @@ def _owners(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _
 
 
 def _least_used(brokers: Ints, state: _State) -> Callable[[int], int]:
-    """The broker with the least resulting maximum usage."""
-
     def best(bundle: int) -> int:
         then = ((state.used[brokers] + state.loads[bundle]) / state.limits[brokers]).max(axis=1)
         return int(np.argmin(then))
@@ -335,7 +331,6 @@ def _least_used(brokers: Ints, state: _State) -> Callable[[int], int]:
 
 
 def _furthest_below(parts: Sequence[float], brokers: Ints, bundles: Ints, state: _State) -> Callable[[int], int]:
-    """The broker that is furthest below its part."""
     wanted = np.array([parts[place % len(parts)] for place in range(len(brokers))])
     weights = (state.loads[bundles] / state.limits.mean(axis=0)).max(axis=1)
     lacking = wanted / math.fsum(wanted.tolist()) * math.fsum(weights.tolist())

@@ -155,7 +155,7 @@ class Costs:
 
 @dataclass(eq=False, kw_only=True)
 class Trace:
-    """See the module. The same trace answers the same, bit for bit, in whatever order it is asked.
+    """Demand and events of a cluster. The same trace answers the same, bit for bit, in whatever order it is asked.
 
     Attributes:
         step_s: Time between two demands; `steps`: how many there are.
@@ -200,7 +200,6 @@ class Trace:
 
 
 def scaled(demand: Demand, factors: Floats) -> Demand:
-    """Demand times a factor of each unit."""
     return Demand(*(column * factors for column in demand))
 
 

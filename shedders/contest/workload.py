@@ -114,7 +114,6 @@ def _machines(group: Fleet) -> Iterator[TraceMachine]:
 
 
 def policies_of(scenario: Scenario) -> Policies:
-    """The policies of a scenario, as brokers read them."""
     written, groups = scenario.policies, {fleet.group for fleet in scenario.fleet}
 
     def patterns(names: Sequence[str]) -> tuple[str, ...]:
@@ -142,7 +141,6 @@ def policies_of(scenario: Scenario) -> Policies:
 
 
 def _pinned(scenario: Scenario, pin: ScenarioPin) -> Iterator[tuple[str, str]]:
-    """Namespaces or bundles of a pin, each with its broker."""
     for name, index in scenario.namespace_names():
         group = scenario.namespaces[index]
         if group.group != pin.group or (pin.namespace is not None and name != f"sim/{pin.group}-{pin.namespace}"):
@@ -234,7 +232,6 @@ def judged_of(scenario: Scenario, upsets: Sequence[tuple[float, float]]) -> list
 
 
 def variation_of(scenario: Scenario, seed: int, topics: Topics) -> DemandVariation:
-    """How the demand of these topics changes over time."""
     count = len(topics.dominant)
     swells = [
         swell

@@ -97,8 +97,6 @@ class _PendingLookup(NamedTuple):
 
 @dataclass(slots=True)
 class _Brokers:
-    """Numbers of the brokers in each state."""
-
     alive: set[int] = field(default_factory=set)
     leaving: set[int] = field(default_factory=set)
     silent: set[int] = field(default_factory=set)
@@ -106,7 +104,7 @@ class _Brokers:
 
 
 class ContestWorld:
-    """See the module.
+    """Cluster in virtual time: one contender on one trace.
 
     Attributes:
         decisions_ms: Wall time of each decision.
@@ -176,14 +174,12 @@ class ContestWorld:
         self._look_up(awaited, spread_s)
 
     def _look_up(self, bundles: Sequence[str], spread_s: float) -> None:
-        """Clients look bundles up, in any order."""
         for place in self._random.permutation(len(bundles)):
             self._lookups.append(_PendingLookup(self._now_s + float(self._random.random()) * spread_s, bundles[place]))
 
     # --- one step ---------------------------------------------------------------------------------------------------
 
     def step(self, step: int) -> None:
-        """Simulate the step that begins at `step * step_s`."""
         self._now_s = step * self._trace.step_s
         self._apply_events()
         self._unit_demand = self._trace.demand(step)
@@ -302,7 +298,6 @@ class ContestWorld:
         self._drop_cached_views()
 
     def _place(self) -> None:
-        """Bundles that are looked up find a broker."""
         waiting, self._lookups = self._lookups, []
         later = []
         for lookup in waiting:
@@ -338,7 +333,6 @@ class ContestWorld:
         return [self._reported_bundle(int(number)) for number in np.flatnonzero(over)]
 
     def _reported_bundle(self, number: int) -> Bundle:
-        """A bundle with what its owner knows of it."""
         top = self._reports.owner_knowledge(number)
         owner = self._names[int(self._table.owner[number])]
         return Bundle(top.name, owner, stats=top.stats, averages=top.averages, topics=self._topics(top.name))
@@ -491,7 +485,6 @@ class ContestWorld:
         return costs.unload_gap_s if self.manager.unloads else costs.transfer_gap_s
 
     def _record_gap(self, bundle: str, gap_s: float) -> None:
-        """Record a time in which a bundle has no owner."""
         number = self._table.number[bundle]
         if number < self._bundle_demand.shape[1]:
             requested = self._bundle_demand[[BYTES_IN, BYTES_OUT], number].sum()
@@ -509,18 +502,12 @@ class ContestWorld:
         served_share = 1.0 / np.maximum(1.0, loads)
         refused = float(((1 - served_share) * (use[BYTES_IN] + use[BYTES_OUT])).sum())
         alive = self._alive()
-        unserved, misplaced = float(requested[live].sum()) * step_s, 0
-        if self._zones.divided:
-            parts = list(self._zones.parts(self._bundle_demand, alive, self._capacity, self._topic_demand))
-            misplaced = self._zones.misplaced(alive)
-        else:
-            columns = np.flatnonzero(self._table.live)
-            topics = lambda large: self._topic_demand(columns[large])  # noqa: E731 - of some of these columns
-            parts = [(alive, self._capacity.bound(self._bundle_demand[:, columns], alive, topics))]
+        unserved = float(requested[live].sum()) * step_s
+        parts = list(self._zones.parts(self._bundle_demand, alive, self._capacity, self._topic_demand))
+        misplaced = self._zones.misplaced(alive)
         self.meter.step(loads, parts, total_bytes * step_s, refused * step_s, unserved, int(live.sum()), misplaced)
 
     def _topic_demand(self, bundles: Ints) -> Floats:
-        """Demand of each unit of some bundles."""
         demand = self._unit_demand
         units = self._table.units_in(bundles)
         return np.zeros((RESOURCES, 0)) if demand is None else np.stack([row[units] for row in demand])
@@ -551,7 +538,6 @@ class ContestWorld:
         return cached
 
     def _topics(self, bundle: str) -> Sequence[TopicLoad]:
-        """Units of a bundle as topics."""
         if self._unit_demand is None:
             return ()
         namespace, demand = bundle.rpartition("/")[0], self._unit_demand

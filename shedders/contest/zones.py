@@ -25,7 +25,7 @@ Allowed = frozenset[int]
 
 
 class PolicyZones:
-    """See the module. Answers are cached until brokers come or go, or bundles are created or split.
+    """Brokers that policies allow. Answers are cached until brokers come or go, or bundles are created or split.
 
     Args:
         names: Of all brokers, by number.
@@ -38,28 +38,29 @@ class PolicyZones:
         self._of: tuple[tuple[int, ...], int] | None = None
         self._groups: Mapping[Allowed, Ints] = {}
 
-    @property
-    def divided(self) -> bool:
-        """Whether there are policies that forbid brokers."""
-        return bool(self._policies.isolation or self._policies.pins)
-
     def groups(self, alive: Ints) -> Mapping[Allowed, Ints]:
         """Numbers of the live bundles by the brokers that are allowed for them; without those that no broker may have."""
         key = tuple(alive.tolist()), len(self._table)
         if key != self._of:
-            by_allowed: dict[Allowed, list[int]] = {}
-            for number, allowed in self._each(key[0]):
-                if allowed:
-                    by_allowed.setdefault(allowed, []).append(number)
-            ordered = sorted(by_allowed, key=sorted)
-            self._groups = {allowed: np.array(by_allowed[allowed], np.int64) for allowed in ordered}
-            self._of = key
+            self._of, self._groups = key, self._grouped(key[0])
         return self._groups
+
+    def _grouped(self, alive: tuple[int, ...]) -> Mapping[Allowed, Ints]:
+        if not (self._policies.isolation or self._policies.pins):
+            return {frozenset(alive): np.flatnonzero(self._table.live)} if alive else {}
+        by_allowed: dict[Allowed, list[int]] = {}
+        for number, allowed in self._each(alive):
+            if allowed:
+                by_allowed.setdefault(allowed, []).append(number)
+        return {allowed: np.array(by_allowed[allowed], np.int64) for allowed in sorted(by_allowed, key=sorted)}
 
     def parts(
         self, wanted: Floats, alive: Ints, capacity: MachineCapacity, topics: Callable[[Ints], Floats]
     ) -> Iterator[tuple[Ints, float]]:
         """Brokers among which load can be moved, directly or by way of others, and the bound of their largest load.
+
+        The bound is the least that any placement could have, however bundles are split: all brokers equally full in the scarcest
+        resource, or the largest topic alone.
 
         Args:
             wanted: Demand by bundle.
@@ -82,7 +83,6 @@ class PolicyZones:
             yield _array(part), bound
 
     def misplaced(self, alive: Ints) -> int:
-        """Bundles that are on a broker that is not allowed for them."""
         owner = self._table.owner
         return sum(
             int(((owner[bundles] >= 0) & ~np.isin(owner[bundles], _array(allowed))).sum())

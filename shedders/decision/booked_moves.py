@@ -157,7 +157,6 @@ class BookedMoves:
                 self._since[move.bundle] = now_s
 
     def cancel(self, bundle: str, why: str) -> EndedBooking | None:
-        """Cancel the booking of a move that failed; None if it is not booked."""
         if bundle not in self._moves:
             return None
         self._drop(bundle)
@@ -292,7 +291,6 @@ class Budget:
     """The remaining budget.
 
     Attributes:
-        moves: Bundles that may still start to move.
         load_percent: Traffic that may still start to move, in percent of the cluster's.
     """
 
@@ -306,7 +304,6 @@ class Admitted:
 
     Attributes:
         left: Moves that have to wait, with the reason `budget`, or that are refused: `unload-mode`, `shedding-off`.
-        budget: What is left after these moves.
     """
 
     moves: Sequence[BundleMove]

@@ -34,7 +34,6 @@ class DistanceToBest(NamedTuple):
 
     Attributes:
         largest_use: After the decision, of all brokers and resources.
-        broker, resource: Where it is.
         bound: No decision that moves at most this load gets below it.
         any_load_bound: No decision at all gets below it.
         load_moved: Bytes a second in both directions.
@@ -61,8 +60,6 @@ class DistanceReader:
 
     Args:
         cluster: With the moves in flight counted, as strategies see it.
-        max_age_s: Older reports do not count.
-        ignored: Resources that do not count.
     """
 
     def __init__(self, cluster: Cluster, max_age_s: float, ignored: Collection[str] = ()) -> None:

@@ -40,7 +40,6 @@ class CheckedMove:
 
     Attributes:
         move: Its destination is None if the bundle stays: a filter refused the planned one, or no broker may take it.
-        planned: The destination that the strategy named.
         refused: Why the bundle stays; None if it goes.
     """
 
@@ -55,7 +54,6 @@ class Decision:
 
     Attributes:
         cluster: Its input, as the channel and the reports have it; `booked`: the moves in flight.
-        plan: As the strategy returned it.
         checked: The plan's moves in order, with the destinations that the filters allow and the placement chose.
         placed: The placement's answers, in the order of the moves that the strategy left open.
         memory: The strategy's memory for the next decision, as decoded from JSON.
@@ -191,9 +189,6 @@ def place_all(
 ) -> Sequence[Placed]:
     """Place bundles one after the other, each counted for those after it.
 
-    Args:
-        bundles: Names of bundles of the cluster.
-
     Raises:
         StrategyFailedError: The strategy raises, or its memory cannot be encoded as JSON.
     """
@@ -215,7 +210,6 @@ class SplitDecision:
     Attributes:
         splits: Bundles to split, in order, then those left whole.
         why: Why no bundle was examined; None if they were.
-        memory: The memory for the next search.
     """
 
     cluster: Cluster
@@ -247,9 +241,6 @@ def run_splits(
 
 def split_named(cluster: Cluster, bundles: Iterable[str], algorithm: SplitAlgorithm) -> SplitDecision:
     """Where the given bundles would be cut, whether they are over a limit or not.
-
-    Args:
-        bundles: Names of bundles of the cluster.
 
     Raises:
         StrategyFailedError: The algorithm raises something other than an error for people.
@@ -343,7 +334,6 @@ def nonsensical_splits(cluster: Cluster, plan: Plan, wrong: Collection[int] = ()
 
 
 def _left_alone(cluster: Cluster, plan: Plan) -> str | None:
-    """Why the plan must be empty, if it is not."""
     if not (plan.moves or plan.splits) or cluster.safe is None:
         return None
     what = "moves" if plan.moves else "splits"

@@ -29,7 +29,6 @@ class Pipeline:
     """Chooses a broker for a bundle, filters first.
 
     Attributes:
-        name: Of the strategy.
         memory: What the strategy remembers from one choice to the next.
     """
 
@@ -106,7 +105,6 @@ class Pipeline:
     __call__ = place
 
     def _chosen(self, filters: Filters, bundle: Bundle, names: Sequence[str]) -> Placed:
-        """Let the strategy choose among these."""
         try:
             placed = self.strategy.place(filters.cluster, bundle, list(names), filters.bookings, self.memory)
         except Exception as error:
@@ -161,7 +159,6 @@ class Pipeline:
         return sorted(kept, key=lambda move: order[id(move)]), left
 
     def _again(self, cluster: Cluster, kept: Sequence[BundleMove], booked: Mapping[str, Sequence[str]]) -> Filters:
-        """Filters with only these moves booked."""
         filters = Filters(cluster, self.settings, booked)
         for move in kept:
             if move.destination is not None and self.counts_moves:

@@ -30,13 +30,7 @@ BROKERS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedRestart:
-    """How far a rolling restart has come, as the request of each of its drains has it.
-
-    Attributes:
-        restart: Its id.
-        brokers: All brokers to restart.
-        done: Those of them that were restarted.
-    """
+    """How far a rolling restart has come, as the request of each of its drains has it."""
 
     restart: str
     brokers: frozenset[str]

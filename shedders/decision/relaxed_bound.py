@@ -49,8 +49,6 @@ class BrokerUse(NamedTuple):
         use: By resource, in its own unit.
         limits: Likewise; 0: none is known, so that the resource does not count on this broker.
         most: Use of each resource that one unit of load takes away at most; infinite if unknown.
-        bundles: Number of its bundles.
-        takes: It takes bundles.
     """
 
     use: tuple[float, ...]
@@ -68,7 +66,6 @@ class RelaxedBound:
     """Bounds for one cluster.
 
     Args:
-        brokers: With what they use now.
         bundles: The bundles of a broker that can be moved, by the broker's place in `brokers`.
         bundles_read: Largest number of bundles that are read; by default as many as take some milliseconds.
 
@@ -155,7 +152,6 @@ class RelaxedBound:
             self._bound = max(self._bound, rest)
 
     def _rest(self, place: int, bundles: Sequence[BundleUse]) -> float:
-        """Level of a broker without these bundles."""
         broker = self._brokers[place]
         return level_of(_without(broker.use, bundles), broker.limits)
 

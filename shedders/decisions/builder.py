@@ -49,8 +49,6 @@ class RecordBounds:
     """How large a record may be; what is cut is counted in it.
 
     Attributes:
-        record_bytes: Longest value.
-        text_chars: Longest sentence.
         memory_bytes: Additional bytes for the strategy's memory, up to `VALUE_MAX_BYTES` in all: the next leader
             needs all of it or has none, and it grows with the cluster.
     """
@@ -80,16 +78,13 @@ class Occasion:
     """The circumstances of a decision: who decides, when, and with which settings.
 
     Attributes:
-        id: A ULID.
         cycle: 1, 2, 3, ... of this leader and subject.
         at_ms: Estimate of the log's time.
-        took_ms: Time that the decision took.
         trigger: `cycle`, `new-leader`, `policy`, `children`, `request`.
         strategy: Shedder, placement or split algorithm, by the subject.
         placement: Of a shedding decision: what chose destinations that were left open.
         settings: All settings that were used, those of filters and budget included; JSON-able.
         write_settings: Write them to the record, not only their fingerprint: in a leader's first record, and when they change.
-        drain: Of a drain's decisions.
         contradictions: Policies that contradict each other; recorded among `left`.
     """
 
@@ -256,7 +251,6 @@ def skipped_record(
 
     Args:
         skipped: A stable word (`SKIPPED`); others are skips for reasons unknown.
-        left: Brokers that were the reason.
     """
     label, reason = SKIPPED.get(skipped, (Label.SKIP, Reason.UNKNOWN))
     content = _Content(
@@ -317,7 +311,6 @@ class _Content:
     distance: DistanceToBest | None = None
 
     def named(self) -> Iterable[str]:
-        """Brokers that the moves are about."""
         for move in self.moves:
             yield move.move.source
             if move.move.destination is not None:
@@ -325,8 +318,6 @@ class _Content:
 
 
 class _Draft:
-    """Builder of one record."""
-
     def __init__(
         self, occasion: Occasion, subject: Subject, bounds: RecordBounds | None, budget: BudgetUse | None
     ) -> None:

@@ -13,11 +13,11 @@ from enum import StrEnum
 from math import hypot, sqrt
 from typing import Any, NamedTuple
 
-from shedders.decisions.bundle_trail import BundleChange, Trail, What
 from shedders.decisions.history import BundleDecision, DecisionBook
 from shedders.decisions.record import DecisionRecord, LeftEntry, MoveEntry, PlacedEntry, Subject
 from statechannel.engine.proposals import SHUTDOWN
 from statechannel.protocol.states import Flow
+from statechannel.stories.bundle import BundleChange, BundleStory, What
 
 NOT_MADE = "not-made"  # word for a step that was decided, but of which the channel has no record
 _SECOND_MS = 1_000
@@ -39,8 +39,7 @@ class ExplanationStep:
     """One thing that happened to a bundle, or to one that it was part of.
 
     Attributes:
-        what: A stable word (`bundle_trail.What`, or `not-made`).
-        message: What happened, a sentence.
+        what: A stable word (`What`, or `not-made`).
         because: Explanation, a sentence with the numbers that decided; None if it is not recorded.
         decision: Id of the decision record; None if no remaining record mentions it.
         result: How the move ended by the decision records.
@@ -71,11 +70,8 @@ class Explanation:
     """The answer to `why`.
 
     Attributes:
-        title: The bundle or topic of the question.
         bundle: The live bundle that it is now; None where there is none.
-        now: Its present state, a sentence.
         steps: In the order in which they happened.
-        left_out: Older steps that are not shown.
     """
 
     title: str
@@ -90,12 +86,11 @@ class Explanation:
 
 
 def why(
-    trail: Trail, book: DecisionBook, asked: Mapping[str, CommandOrigin] | None = None, *, steps_max: int = 20
+    trail: BundleStory, book: DecisionBook, asked: Mapping[str, CommandOrigin] | None = None, *, steps_max: int = 20
 ) -> Explanation:
     """Explain who moved a bundle, when, by which decision and with which numbers, through splits back to its creation.
 
     Args:
-        trail: What the channel says.
         asked: Commands, by operation.
         steps_max: Number of the newest steps that are shown.
     """
@@ -108,7 +103,7 @@ def why(
     return Explanation(trail.title, trail.bundle, trail.owner, _now(trail), steps[first:], first)
 
 
-def _now(trail: Trail) -> str:
+def _now(trail: BundleStory) -> str:
     if not trail.changes:
         return "the channel has no record of it"
     if trail.bundle is None:
@@ -247,8 +242,7 @@ def _decided(decided: BundleDecision) -> str:
     return text
 
 
-def _not_made(trail: Trail, book: DecisionBook, shown: set[str]) -> Iterator[ExplanationStep]:
-    """Operations of decisions that never reached the channel."""
+def _not_made(trail: BundleStory, book: DecisionBook, shown: set[str]) -> Iterator[ExplanationStep]:
     for decided in book.about(trail.names):
         entry, decision = decided.entry, decided.decision
         if decided.result is None or (entry.operation is not None and entry.operation in shown):
@@ -270,12 +264,10 @@ def _not_made(trail: Trail, book: DecisionBook, shown: set[str]) -> Iterator[Exp
 
 
 def by_whom(decision: DecisionRecord) -> str:
-    """Who decided, as text."""
     return f"decision {decision.id} of {decision.leader} (term {decision.term}, cycle {decision.cycle}, {decision.strategy})"
 
 
 def length(length_ms: float) -> str:
-    """A duration in the unit that fits."""
     if length_ms < _SECOND_MS:
         return f"{length_ms:.0f} ms"
     if length_ms < 2 * _MINUTE_MS:
@@ -311,7 +303,6 @@ class NotMovedReason:
     Attributes:
         word: Of `Because`.
         reason: The decision's own word: why it was skipped or left, or what refused it.
-        message: A sentence.
         numbers: Score of its broker, mean, standard deviation, highest and lowest of all scores; the strategy's own figures.
     """
 
@@ -360,11 +351,9 @@ def why_not(
     """Explain why the newest decisions left a bundle where it is.
 
     Args:
-        bundle: A live bundle.
         owner: The broker that serves it; None: no broker does.
         now_ms: Estimate of the log's time.
         since_ms: When it came to its owner, by the log; None: unknown.
-        decisions_max: Number of decisions that are examined.
     """
     sheds = book.newest(Subject.SHED)[: max(1, decisions_max)]
     verdicts = [

@@ -45,7 +45,6 @@ class BundleDecision(NamedTuple):
 
     @property
     def why_so(self) -> str | None:
-        """The sentence that goes with the result."""
         return self.entry.outcome_why if self.ended is None else self.ended.why
 
 
@@ -94,7 +93,7 @@ class DecisionBook:
         return list(self._decisions.values())
 
     def newest(self, subject: Subject) -> Sequence[DecisionRecord]:
-        """Those of one subject, the newest first."""
+        """Decisions about one subject, the newest first."""
         return [decision for decision in reversed(self._decisions.values()) if decision.subject == subject]
 
     def bundle_decisions(self, record: DecisionRecord) -> Sequence[BundleDecision]:
@@ -114,8 +113,6 @@ class DecisionBook:
         """The first placement that a broker made for a bundle in a span of time: records of placements name no operation.
 
         Args:
-            by: Broker that placed it.
-            to: Brokers that it may have chosen.
             since_ms, until_ms: When it was recorded, by the log's time.
         """
         for record in self._decisions.values():
@@ -157,7 +154,6 @@ class DecisionRead(NamedTuple):
 
 
 def decision_read(record: RecordRead) -> DecisionRead:
-    """A record as it lies in the topic, decoded."""
     return DecisionRead(record.offset, record.timestamp_ms, decode(record.key, record.value))
 
 
@@ -166,9 +162,7 @@ class RecallBounds:
     """Limits of the search.
 
     Attributes:
-        records: Number of offsets that are searched.
         held_bytes: Encoded size of the records that are kept; decoded they take a few times as much.
-        time_s: Duration.
     """
 
     records: int = 50_000
@@ -193,7 +187,6 @@ class Want:
 
     Attributes:
         count: Number of matching records to find, the newest first.
-        wanted: Whether a record matches.
         behind: What is kept of all that lies behind the first of them; None: nothing but the wanted ones.
     """
 
@@ -213,7 +206,6 @@ class _Piece:
 
     Args:
         count: Number of matching records still to be found.
-        room_bytes: Bytes that may be kept.
     """
 
     def __init__(self, want: Want, count: int, room_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Records of the decisions topic: one decision record per cycle, and one outcome record per move (design/decisions-topic.md).
+"""Records of the decisions topic (design/reference/decisions-topic.md): a decision record a cycle, an outcome record a move.
 
 The format is strict: a missing field or one of another type is refused with a reason; unknown fields are ignored, so that
 a later version may add some. JSON has no NaN and no infinity: scores that are not finite are null.
@@ -79,11 +79,6 @@ class DistancePart(RecordPart):
 
     @classmethod
     def of(cls, distance: DistanceToBest, name: Callable[[str], str] = str) -> DistancePart:
-        """The part for a distance.
-
-        Args:
-            name: Shortens names.
-        """
         return cls(
             largest_use=distance.largest_use,
             broker=name(distance.broker),
@@ -96,7 +91,6 @@ class DistancePart(RecordPart):
 
     @property
     def sentence(self) -> str:
-        """The distance for people."""
         largest = f"largest use {self.largest_use:.2f}"
         resource = "CPU" if self.resource == "cpu" else self.resource.replace("_", " ")
         where = f"({resource} of {self.broker})"
@@ -232,7 +226,7 @@ class OutcomeRecord(RecordPart):
     decision: Id
     bundle: str
     operation: str | None
-    result: Word = Field(description="A stable word; design/decisions-topic.md lists them.")
+    result: Word = Field(description="A stable word; design/reference/decisions-topic.md lists them.")
     why: str
     at_ms: Count
     took_ms: float | None = Field(None, description="From the start of the operation to its end.")

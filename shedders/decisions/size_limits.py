@@ -24,11 +24,7 @@ _WORD_MAX_CHARS = 60
 
 
 class Shortener:
-    """Shortens texts to their limits, and counts the shortened ones.
-
-    Args:
-        max_chars: Longest sentence.
-    """
+    """Shortens texts to their limits, and counts the shortened ones."""
 
     def __init__(self, max_chars: int) -> None:
         self._max = max_chars
@@ -39,7 +35,6 @@ class Shortener:
         return self._cut(text, self._max)
 
     def maybe(self, text: str | None) -> str | None:
-        """As `text`, where there is one."""
         return None if text is None else self.text(text)
 
     def name(self, name: str) -> str:

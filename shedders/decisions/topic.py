@@ -64,7 +64,6 @@ class WriteCounts:
         dropped: Too many waited, or the writer was closed.
         failed: Kafka refused them or did not take them in time; they may be in the log or not.
         unwritable: They could not be encoded, or were too large.
-        replacements: Writers that had failed.
     """
 
     written: int = 0
@@ -79,12 +78,7 @@ class WriteCounts:
 
 
 class DecisionWriter:
-    """A fire-and-forget writer: `write` never waits and never raises; failures are counted. For one thread.
-
-    Args:
-        max_bytes: Longest value.
-        make_writer: For tests.
-    """
+    """A fire-and-forget writer: `write` never waits and never raises; failures are counted. For one thread."""
 
     def __init__(
         self,
@@ -229,7 +223,6 @@ class DecisionReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._tail.close()
 
     def read(
@@ -266,7 +259,6 @@ class DecisionReader:
         """The newest matching records, in order (`shedders.decisions.history`); fewer if the bounds end it (`ended`).
 
         Args:
-            count: Number of matching records.
             behind: Which later records are kept as well, in addition to unreadable ones; None: none.
         """
         span = self._tail.span()

@@ -36,7 +36,6 @@ class Apart:
         fewest: The fewest that any candidate of the best domains serves.
         domains: Namespaces by domain; None where domains are not compared.
         least: The fewest of these.
-        counted: What is counted, for people.
     """
 
     group: str
@@ -48,7 +47,6 @@ class Apart:
     counted: str = "namespaces"
 
     def count(self, name: str) -> int:
-        """Namespaces of the group that a broker serves."""
         return self.all_counts.get(name, 0) - (name in self.own)
 
 
@@ -100,7 +98,6 @@ class AntiAffinity:
         return self._changes.get(group, 0)
 
     def add(self, broker: str, namespace: str) -> None:
-        """Count a bundle of this namespace that is in flight to this broker."""
         group = self._groups.get(namespace)
         if group is None or self._bundles:
             return

@@ -91,7 +91,6 @@ class Filters:
                 self.book(broker, name)
 
     def book(self, broker: str, name: str) -> None:
-        """Count a bundle for the broker that it will go to."""
         if self.bookings.book(broker, name):
             self._groups.add(broker, name.rpartition("/")[0])
             self._upstream_kept.clear()
@@ -133,14 +132,13 @@ class Filters:
         return None if fault is None else f"{fault[0]}: {fault[1]}"
 
     def cannot_leave(self, bundle: Bundle) -> str | None:
-        """Why an unloaded bundle would not move to another broker; None if it would."""
+        """Why an unloaded bundle would not move to another broker; None if it would.
+
+        Upstream's older manager lets its placement choose, which may choose again among brokers that filters removed.
+        """
         if self.settings.upstream and self.settings.generation == "modular":
-            bundle = kind_forgotten(bundle)
-            fault = self._upstream.cannot_leave(
-                bundle, [name for name in self.cluster.broker_names if name not in self._gone]
-            )
-            if fault is not None:
-                return fault
+            names = [name for name in self.cluster.broker_names if name not in self._gone]
+            return self._upstream.cannot_leave(kind_forgotten(bundle), names)
         passed = self.passed(bundle)
         if any(name != bundle.owner for name in passed.names):
             return None
@@ -275,7 +273,6 @@ class Filters:
         return known[1]
 
     def _others(self, bundle: Bundle, broker: str) -> int:
-        """Other bundles of the same namespace that a broker has."""
         here = broker == bundle.owner or self.bookings.is_booked(broker, bundle.name)
         return self.counts(bundle.namespace).get(broker, 0) - here
 

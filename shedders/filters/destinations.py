@@ -26,7 +26,6 @@ class Takers:
 
     Args:
         cluster: With the moves in flight counted.
-        scores: Of the strategy.
         max_age_s: An older report is not usable.
         lapsed: Whether a stale report is usable.
     """
@@ -75,7 +74,6 @@ class Takers:
         )
 
     def book(self, bundle: Bundle, source: str, name: str) -> None:
-        """Count a bundle for the broker that it goes to."""
         if name in self._cluster.brokers:
             mine, _ = self._levels(source, name)
             self._added[name] = self._added.get(name, 0.0) + (mine or 0.0) * self._share(bundle, source)

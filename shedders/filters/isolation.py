@@ -131,7 +131,6 @@ class _Read:
         return self._firsts[namespace]
 
     def owner(self, address: str) -> str | None:
-        """The first policy of which the broker at an address is a primary."""
         if address not in self._owners:
             _make_room(self._owners)
             self._owners[address] = next(

@@ -116,7 +116,6 @@ class Bookings(Mapping[str, Sequence[str]]):
         return True
 
     def is_booked(self, broker: str, name: str) -> bool:
-        """Whether this bundle is in flight to this broker."""
         return broker in self._homes.get(name, ())
 
     def of_bundle(self, name: str) -> Sequence[str]:
@@ -128,7 +127,6 @@ class Bookings(Mapping[str, Sequence[str]]):
         return Counter({broker: counts[namespace] for broker, counts in self._namespaces.items() if counts[namespace]})
 
     def namespaces(self, broker: str) -> Sequence[str]:
-        """Namespaces with bundles in flight to a broker."""
         return list(self._namespaces.get(broker, ()))
 
     def __getitem__(self, broker: str) -> Sequence[str]:
@@ -288,12 +286,10 @@ def summary(removed: Mapping[str, Removed]) -> str:
 
 
 def without(base: Passed, away: Mapping[str, Removed]) -> Passed:
-    """The result with these removed as well."""
     return Passed([name for name in base.names if name not in away], {**base.removed, **away})
 
 
 def pinned_to(pin: str, names: Iterable[str], base: Passed) -> Passed:
-    """The result for a bundle that is pinned to one broker."""
     why = ("pin", f"it is pinned to {pin}")
     removed = {name: why for name in names if name != pin}
     if pin in base.removed:

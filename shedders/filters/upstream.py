@@ -68,7 +68,6 @@ class UpstreamFilters:
         return self._extensible(bundle, names, shedding=shedding)
 
     def allowed(self, bundle: Bundle, names: Sequence[str]) -> Sequence[str]:
-        """Those of these brokers that the namespace's policies allow."""
         outside = self._outside(bundle, names)
         return [name for name in names if name not in outside]
 
@@ -164,11 +163,9 @@ class _Sieve:
         self._removed: dict[str, Removed] = {}
 
     def take(self, word: str, away: Mapping[str, str]) -> None:
-        """Remove these."""
         if away:
             self._removed.update({name: (word, why) for name, why in away.items()})
             self.left = [name for name in self.left if name not in away]
 
     def passed(self) -> Passed:
-        """The present result."""
         return Passed(list(self.left), dict(self._removed))

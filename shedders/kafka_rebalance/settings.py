@@ -130,18 +130,10 @@ class PartitionsSettings(SettingsGroup):
 
 
 def configured(values: Mapping[str, Any]) -> PartitionsSettings:
-    """Validate `extensions.partitions.*`.
-
-    Raises:
-        SettingsError: A setting is unknown, malformed or out of bounds.
-    """
+    """Validate `extensions.partitions.*`."""
     return extension_settings.configured(NAME, PartitionsSettings, values)
 
 
 def no_extension(_settings: Any, values: Mapping[str, Any]) -> None:
-    """Validate the settings for brokers that share the file; only commands use them.
-
-    Raises:
-        SettingsError: As `configured`.
-    """
+    """Validate the settings for brokers that share the file; only commands use them."""
     configured({name: value for name, value in values.items() if name != "enabled"})

@@ -49,7 +49,6 @@ def are(number: int) -> str:
 
 
 def were(number: int) -> str:
-    """As `are`, in the past tense."""
     return "was" if number == 1 else "were"
 
 
@@ -65,12 +64,6 @@ def _scaled(value: float, unit: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One table.
-
-    Attributes:
-        notes: Lines below it.
-    """
-
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

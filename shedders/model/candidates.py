@@ -84,7 +84,6 @@ class CandidateReader:
         self._known = KnownBrokers({}, {}, {})
 
     def of(self, cluster: Cluster) -> KnownBrokers:
-        """The usable reports of its brokers."""
         if self._cluster is not cluster:
             readings = read(cluster, self._settings, self._weights, lapsed=True)
             faults = {left.name: (left.reason, left.why) for left in readings.left}
@@ -114,7 +113,6 @@ class BookedSums:
         self._sums: dict[str, tuple[int, str, float]] = {}
 
     def of(self, broker: str, bundles: Sequence[str]) -> float:
-        """The sum for one broker, from the first bundle to the last."""
         if not bundles:
             return 0.0
         count, last, total = self._sums.get(broker, (0, "", 0.0))
@@ -179,7 +177,6 @@ class Projection:
     """Usage of brokers with the bundles in flight.
 
     Args:
-        loads: All usable reports.
         usages: The brokers' present usage, as the strategy sees it.
     """
 

@@ -24,7 +24,6 @@ class Broker:
         load: Its newest report; None if there is none.
         load_age_s: Age of that report by the reader's own monotonic clock, in seconds.
         load_lapsed: The report is stale: older than the last change of ownership of this broker's bundles.
-        version: Software version according to the registry.
         manager: Name of its load manager (`extensible`, `modular`); brokers with another one are not destinations.
         accepting: Caught up, not draining, not in safe mode.
         domain: Failure domain; None without one.
@@ -74,7 +73,6 @@ class Bundle:
         averages: Short- and long-term averages; upstream's defaults if it was not measured.
         reported: Its owner names it among its top bundles, in which order (`rank`, 0 first; upstream: the lightest first).
         topics: Its topics, where they are known (needed by split algorithms that look at them).
-        non_persistent: It holds a non-persistent topic.
         estimated: Its figures are computed from the bundle that it was split from (`shedders.model.moved_cluster`); it was
             not measured yet.
         secondhand: Its averages were not measured by its present owner: placements use them, shedding does not.

@@ -24,7 +24,9 @@ def configured(name: str, model: type[Model], values: Mapping[str, Any]) -> Mode
     except ValidationError as error:
         known = list(model.model_fields)
         problems = [_problem(name, detail, known) for detail in error.errors(include_url=False)]
-        raise SettingsError(problems, hint=f"Every setting is explained in design/{name}-settings.md.") from error
+        raise SettingsError(
+            problems, hint=f"Every setting is explained in design/reference/{name}-settings.md."
+        ) from error
 
 
 def _problem(name: str, detail: Any, known: Sequence[str]) -> str:

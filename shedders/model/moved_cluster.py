@@ -270,8 +270,6 @@ def with_estimates(cluster: Cluster, estimates: Mapping[str, Bundle]) -> Cluster
 
 
 class _Shares:
-    """The share of each child."""
-
     def __init__(self, widths: Sequence[int], topics: Sequence[Sequence[TopicLoad]]) -> None:
         self._widths = list(widths)
         self._topics = topics

@@ -37,7 +37,6 @@ class Patterns:
         return self.count
 
     def matches(self, text: str) -> bool:
-        """Whether one of them matches the whole text."""
         try:
             return any(matcher.fullmatch(text) for matcher in self._matchers)
         except UnicodeEncodeError:  # lone surrogates, which RE2 cannot take

@@ -70,7 +70,7 @@ class Left:
 
     Attributes:
         name: Broker id or bundle key.
-        reason: A stable word, listed in design/decisions-topic and documented with the strategy.
+        reason: A stable word, listed in design/reference/decisions-topic.md and documented with the strategy.
     """
 
     name: str
@@ -95,10 +95,8 @@ class Plan:
     """One decision.
 
     Attributes:
-        strategy: Name of the strategy.
         label: Upstream's label; SUCCESS if there are moves.
         reason: Upstream's reason: of the moves, or why there are none.
-        why: A sentence for people.
         scores: Each broker's score as the strategy saw it.
         stats: The strategy's own figures (average, standard deviation, thresholds).
         memory: State for the next decision (hit counts, smoothed usage); JSON-able, sorted by key.

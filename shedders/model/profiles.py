@@ -20,7 +20,6 @@ class Profile:
     """Strategies and settings.
 
     Attributes:
-        about: What it is for.
         strategies: Name of the strategy of each kind.
         settings: By kind and strategy, where they differ from the strategy's defaults; kind `parts` has the settings of the
             `filters` and of when to split (`splitting`).
@@ -87,7 +86,7 @@ _EXCLUDED_PLACED = (
 
 DEFAULT = Profile(
     "default",
-    "Ours: sources and destinations chosen together, by gain for load moved (design/contest.md); splits in the middle.",
+    "Ours: sources and destinations chosen together, by gain for load moved (design/evidence/contest.md); splits in the middle.",
     {"shedding": "weighted-move", "placement": "weighted-move", "split": "range-equally-divide"},
 )
 

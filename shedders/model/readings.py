@@ -169,11 +169,7 @@ def why_unreadable(
 
 
 def no_decision(reasons: Collection[str]) -> Reason:
-    """Upstream's reason when too few brokers have usable reports.
-
-    Args:
-        reasons: Why brokers were left out.
-    """
+    """Upstream's reason when too few brokers have usable reports."""
     if "outdated" in reasons or "lapsed" in reasons:
         return Reason.OUTDATED_DATA
     return Reason.NO_LOAD_DATA if reasons else Reason.NO_BROKERS

@@ -47,7 +47,6 @@ class Shedding(Protocol):
         """Decide once.
 
         Args:
-            cluster: The cluster now.
             memory: `Plan.memory` of the last decision; empty at first.
         """
         ...
@@ -91,7 +90,6 @@ class SplitAlgorithm(Protocol):
 
 
 def available(kind: str) -> Mapping[str, EntryPoint]:
-    """Installed strategies of a kind, by name."""
     return {point.name: point for point in sorted(entry_points(group=kind), key=lambda point: point.name)}
 
 
@@ -143,11 +141,7 @@ KINDS: Mapping[str, StrategyKind] = {
 
 
 class StrategySettingsError(StateChannelError):
-    """A setting of a strategy is unknown, malformed or out of bounds.
-
-    Attributes:
-        problems: One sentence for each thing that is wrong.
-    """
+    """A setting of a strategy is unknown, malformed or out of bounds."""
 
     def __init__(self, owner: str, problems: Sequence[str], known: Sequence[str]) -> None:
         text = problems[0] if len(problems) == 1 else "settings refused:\n  " + "\n  ".join(problems)

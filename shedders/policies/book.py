@@ -34,8 +34,6 @@ _ENTRY_BYTES = 1_000  # memory of a record in addition to its text, an upper est
 
 
 class FoldResult(StrEnum):
-    """The result of adding a record."""
-
     SET = "set"
     DELETED = "deleted"
     OLDER = "older"
@@ -134,7 +132,6 @@ class PolicyBook:
 
     @property
     def bounds(self) -> BookBounds:
-        """Its present size."""
         return BookBounds(len(self._held), self._bytes)
 
     @property
@@ -231,7 +228,6 @@ class PolicyBook:
         return self._effective[1]
 
     def _compute(self, now_ms: int) -> tuple[int, EffectivePolicies]:
-        """The policies in effect, and since when."""
         entries: list[PolicyEntry] = []
         lapsed: list[PolicyEntry] = []
         effects = Effects.none()

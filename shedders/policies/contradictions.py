@@ -36,7 +36,6 @@ class Contradiction:
         kind: A stable word.
         policies: Which ones, each by kind and name.
         witness: A namespace, bundle or broker that shows it.
-        why: A sentence for people.
         blocks: Bundles get no broker until it is resolved.
     """
 
@@ -108,7 +107,6 @@ def _nobody(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
 
 
 def _demands(cluster: Cluster, isolation: Isolation, zone: Zone | None, bundle: Bundle) -> dict[str, frozenset[str]]:
-    """Brokers that each policy allows a bundle, by the policy."""
     brokers = cluster.brokers
     demands: dict[str, frozenset[str]] = {}
     pin = pin_of(cluster.policies, bundle)

@@ -35,7 +35,6 @@ class PolicyEntry:
 
     Attributes:
         value: Fields of its kind; empty where it is unreadable.
-        by, why: Who wrote it, and why.
         until_ms: When it expires; None: never.
         written_at_ms: By the writer's wall clock; `logged_at_ms` by the log's.
         trouble: Why it cannot be read; empty if it can.
@@ -138,7 +137,6 @@ class EffectivePolicies:
         return replace(cluster, brokers=brokers, bundles=bundles, policies=self.policies)
 
     def contradictions(self, cluster: Cluster) -> Sequence[Contradiction]:
-        """The contradictions of these policies on that cluster."""
         return contradictions(self.over(cluster))
 
 

@@ -20,10 +20,10 @@ from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyKey
 from statechannel import clocks
-from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
 from statechannel.kafka.light_topic import LightBatch
 from statechannel.protocol.side_record import SideRecord
+from statechannel.settings.groups_engine import RuntimeSettings
 
 if TYPE_CHECKING:
     from shedders.policies.topic import TopicSeen
@@ -51,11 +51,7 @@ class TopicDoubt:
     `shedding` (on or off) confirms the topic. Until that record comes, the policies known before stay in effect, and no
     bundle is moved.
 
-    Args:
-        topic_id: Id of the topic at the start.
-
     Attributes:
-        why: The reason; empty without doubt.
         other_topic: The topic was replaced or lost records: it has to be read from its beginning.
     """
 
@@ -71,7 +67,6 @@ class TopicDoubt:
 
     @property
     def why(self) -> str:
-        """The reason of the doubt; empty without one."""
         return self._other or self._unfit
 
     @property
@@ -133,9 +128,7 @@ class TopicWatchSettings:
     """Periodic inspection of the topic, to detect that it was replaced.
 
     Attributes:
-        topic_id: Id of the topic at the start.
         look: Inspects the topic; blocks, and may raise.
-        every_s: Time between two inspections.
     """
 
     topic_id: str
@@ -144,7 +137,6 @@ class TopicWatchSettings:
 
 
 def policy_reader(settings: ClientSettings, topic: SideTopic) -> MakeReader:
-    """A factory of readers of the topic."""
     return reader_of(settings, topic.name, topic.reader_group)
 
 
@@ -156,10 +148,8 @@ class PolicyFollower:
     should be moved.
 
     Args:
-        make_reader: See `policy_reader`.
         on_change: Called in the loop's thread whenever the policies in effect change, also when one expires.
         watched: None: the topic is assumed to stay the same.
-        bounds: Limits of the book.
     """
 
     def __init__(
@@ -168,7 +158,7 @@ class PolicyFollower:
         *,
         on_change: Callable[[EffectivePolicies], None] = lambda _: None,
         clocks: FollowerClocks | None = None,
-        policy: RestartPolicy | None = None,
+        runtime: RuntimeSettings | None = None,
         watched: TopicWatchSettings | None = None,
         bounds: BookBounds | None = None,
     ) -> None:
@@ -184,7 +174,7 @@ class PolicyFollower:
             decode=_decoded,
             take=self._take,
             mono_s=self._clocks.mono_s,
-            policy=policy,
+            runtime=runtime,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -221,7 +211,6 @@ class PolicyFollower:
         return True
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Stop following."""
         self._closed = True
         if self._looking is not None:
             self._looking.cancel()
@@ -243,7 +232,6 @@ class PolicyFollower:
         return self._doubt.why or self._reading.overfull
 
     def status(self) -> dict[str, Any]:
-        """The status of the follower. JSON-able."""
         effective = self.effective
         status: dict[str, Any] = {
             "known": effective is not None,

@@ -33,8 +33,6 @@ PATTERNS_HINT: Final = (
 
 
 class PolicyKind(StrEnum):
-    """The kind of a policy."""
-
     ISOLATION = "isolation"
     ANTI_AFFINITY = "anti-affinity"
     DOMAIN = "domain"
@@ -91,7 +89,6 @@ class KindRule:
 
     Attributes:
         named: What its name is, for messages.
-        is_name: Whether a text may be its name.
         fields: In the order in which they are shown.
         whole: What is wrong with the combination of fields; None if nothing is.
     """
@@ -109,7 +106,6 @@ class KindRule:
 
     @property
     def form(self) -> str:
-        """Its notation on the command line."""
         if self.lone is not None:
             return "|".join(self.lone.form.words) or self.lone.name.upper()
         return " ".join(
@@ -392,7 +388,6 @@ def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
 
 
 def usage(kind: PolicyKind) -> str:
-    """The usage of the command for policies of that kind."""
     rule = RULES[kind]
     name = "" if rule.is_name is _is_cluster else " NAME"
     form = f" {rule.form}" if rule.fields else ""

@@ -93,7 +93,6 @@ class Author(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As people read it."""
         return self.person if self.drain is None else f"{self.person} (drain {self.drain})"
 
 
@@ -187,7 +186,6 @@ def encode(record: PolicyRecord) -> bytes:
 
 
 def decode(key: PolicyKey | InvalidRecord, value: bytes) -> PolicyRecord | InvalidRecord:
-    """The policy that a record under this key holds."""
     if isinstance(key, InvalidRecord):
         return key
     loaded = load_object(value, InvalidPolicyReason, max_bytes=VALUE_MAX_BYTES, format_number=FORMAT)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shedders.policies.book import BookBounds, PolicyBook
+from shedders.policies.book import BookBounds, PolicyBook, read
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import BY_MAX, WHY_MAX, Author, PolicyKey, PolicyRecord, decode, decode_key, encode
+from shedders.policies.record import BY_MAX, WHY_MAX, Author, PolicyKey, PolicyRecord, encode
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaAdapterError,
@@ -97,7 +97,6 @@ class DeletionNote(NamedTuple):
     why: str
 
     def headers(self) -> Headers:
-        """For the record."""
         return tuple((name, text.encode()) for name, text in self._asdict().items() if text)
 
     @classmethod
@@ -134,7 +133,6 @@ class PolicyChange:
 
     @property
     def why(self) -> str | None:
-        """The reason; None: not recorded."""
         if self.record is not None:
             return self.record.why or None
         return None if self.deleted_by is None else self.deleted_by.why or None
@@ -145,7 +143,6 @@ class PolicyChange:
         return "unreadable" if self.trouble else "deleted" if self.record is None else "set"
 
     def fields(self) -> dict[str, Any]:
-        """For the JSON output."""
         key, record = self.key, self.record
         return {
             "kind": None if key is None else str(key.kind),
@@ -176,7 +173,7 @@ class PolicyChanges:
     is_whole: bool
 
     def of(self, kind: PolicyKind | None, name: str | None) -> list[PolicyChange]:
-        """Those of a kind and name, overrides among them; None: any."""
+        """Changes of a kind and name, overrides among them; None: any."""
         return [
             change
             for change in self.rows
@@ -200,10 +197,9 @@ def policy_changes(
 
 
 def _change(record: RecordRead, headers: Mapping[int, Headers]) -> PolicyChange:
-    key = decode_key(record.key)
+    _, _, key, policy, *_ = read(record.offset, record.timestamp_ms, record.key, record.value)
     if isinstance(key, InvalidRecord):
         return PolicyChange(None, record.offset, record.timestamp_ms, trouble=key.why)
-    policy = None if record.value is None else decode(key, record.value)
     if isinstance(policy, InvalidRecord):
         return PolicyChange(key, record.offset, record.timestamp_ms, trouble=policy.why)
     note = DeletionNote.of(headers[record.offset]) if record.value is None and record.offset in headers else None
@@ -229,8 +225,6 @@ def read_changes(
 
 
 class PolicyWriteOutcome(StrEnum):
-    """How a write ended."""
-
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     UNKNOWN = "unknown"
@@ -243,9 +237,7 @@ class PolicyWritten:
     Attributes:
         reason: Why it was not accepted, or what superseded it; may be empty.
         offset: Offset of the record; None if it was not found.
-        logged_at_ms: The log's time of it.
         superseded: A newer record of the same key follows already.
-        error: Kafka's error if it was not accepted.
     """
 
     outcome: PolicyWriteOutcome

@@ -47,7 +47,6 @@ class UpstreamPlans:
         self._wanted[_value(bundle)] = broker
 
     def name_destinations(self, draft: Draft) -> None:
-        """Set the destinations of the moves to the planned ones."""
         bundles = draft.cluster.bundles
         draft.moves = [
             replace(move, destination=self._wanted.get(_value(bundles[move.bundle]), move.destination))
@@ -69,7 +68,6 @@ class UpstreamPlans:
         return Placed(bundle.name, broker, why, best, memory=remembered)
 
     def as_memory(self, cluster: Cluster) -> dict[str, str]:
-        """The memory for the next decision or placement."""
         if len(self._wanted) > MOST:
             values = {_value(bundle) for bundle in cluster.bundles.values()}
             return {value: broker for value, broker in self._wanted.items() if value in values}
@@ -321,7 +319,6 @@ class Hits:
                 self._high.pop(name, None)
 
     def drop(self, pair: tuple[str, str]) -> None:
-        """Reset the hits of both."""
         for name in pair:
             self._low.pop(name, None)
             self._high.pop(name, None)
@@ -331,7 +328,6 @@ class Hits:
         self._high.clear()
 
     def enough(self, pair: tuple[str, str], settings: AvgSettings) -> bool:
-        """Whether either broker of a pair has enough of either kind."""
         return any(
             self._high.get(name, 0) >= settings.hit_count_high or self._low.get(name, 0) >= settings.hit_count_low
             for name in pair

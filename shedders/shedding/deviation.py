@@ -72,7 +72,6 @@ class DeviationShedder:
         self._can_take = can_take
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:  # noqa: ARG002  (of the port)
-        """Decide once; remembers nothing."""
         settings = self.settings
         if settings.upstream:
             settings = settings.model_copy(update={"grace_s": -1.0})
@@ -197,7 +196,6 @@ class _Spread:
 
     Attributes:
         brokers: Those not dropped, least first, equal ones by name.
-        outliers: Brokers that were outliers.
     """
 
     def __init__(self, traffic: Mapping[str, float]) -> None:
@@ -230,7 +228,7 @@ class _Spread:
         return bool(self.brokers) and self.deviation > 0 and (self.highest - self.mean) / self.deviation > deviations
 
     def is_outlier_upstream(self, deviations: float) -> bool:
-        """The same, but with a deviation of 0 any broker above the mean is one."""
+        """Whether the most loaded broker is one; with a deviation of 0 any broker above the mean is one."""
         above, deviation = self.highest - self.mean, self.deviation
         return above > 0 if deviation == 0 else above / deviation > deviations
 

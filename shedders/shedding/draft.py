@@ -42,9 +42,6 @@ class Receivers:
         loads: Their loads, in the measure in which the source's load is given.
         can_take: Filters; one that fails refuses. Without any every broker takes every bundle.
         tries: Number of the least loaded that are tried.
-
-    Attributes:
-        refusal: The last refusal of a filter.
     """
 
     def __init__(self, loads: Mapping[str, float], can_take: CanTake | None = None, tries: int = 1) -> None:
@@ -93,7 +90,6 @@ class LoadToGive:
     Attributes:
         traffic: How much, in bytes or messages a second.
         floor: Less than this is not worth another move.
-        load: The broker's own load.
         load_per_traffic: What one byte or message a second weighs in that load.
     """
 
@@ -112,9 +108,6 @@ def level(
     Largest first, those that fit into the remaining need. If at least the floor, and a tenth of the need, then still remains:
     the smallest of the larger ones that can go. Each only if a receiver, with all its bookings, ends below the source's
     present load, so that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
-
-    Args:
-        most: No more bundles than this.
     """
     chosen: list[tuple[Bundle, float, str]] = []
     missing, load = need.traffic, need.load
@@ -275,7 +268,6 @@ class Draft:
 
         Args:
             situation: The broker's load, for messages.
-            most: No more bundles than this.
         """
         unit = unit_of(measure)
         chosen = level(self.weighed(need.source, measure), need, receivers, most) if receivers else []

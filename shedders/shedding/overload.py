@@ -59,7 +59,6 @@ class OverloadShedder:
         self._can_take = can_take
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:  # noqa: ARG002  (of the port)
-        """Decide once; remembers nothing."""
         draft = Draft(self.name, cluster, self.settings, {}, self.settings.weights, self._can_take)
         if draft.stopped is not None:
             return draft.stopped

@@ -163,7 +163,6 @@ class ThresholdShedder:
     def _relieve(
         self, draft: Draft, name: str, usage: SmoothedUsage, part: float, receivers: Receivers, reason: Reason
     ) -> None:
-        """Choose bundles of a broker to move, so that its usage falls by `part` points."""
         situation = f"{name} is at {usage.present:.3f} (smoothed {usage.smoothed:.3f})"
         if draft.size(name) <= 1:
             draft.leave(name, "sole-bundle", f"{situation}, but {draft.size(name)} bundles: nothing to spread")

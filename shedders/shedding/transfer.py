@@ -102,8 +102,6 @@ class TransferShedder:
 
 
 class _Cycle:
-    """One decision of ours."""
-
     def __init__(
         self, cluster: Cluster, settings: TransferSettings, can_take: CanTake | None, book: Book | None, hits: int
     ) -> None:
@@ -143,7 +141,6 @@ class _Cycle:
         )
 
     def _too_few(self) -> tuple[Reason, str] | None:
-        """Why there is nothing to decide on."""
         words = {left.reason for left in self._left}
         reason = next((SKIP_REASONS[word] for word in SKIP_REASONS if word in words), Reason.NO_BROKERS)
         if len(self._sides) < _PAIR or all(side.gives_only for side in self._sides):

@@ -298,7 +298,6 @@ class Bundles:
         return None if why is None else ("filtered", f"{destination} may not take it: {why}")
 
     def _word(self, bundle: Bundle) -> str | None:
-        """Why a bundle is not movable; None if it is."""
         if bundle.in_flight:
             return "in-flight"
         if bundle.namespace in self._cluster.policies.excluded:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shedders.model.amounts import part_of, rate, seconds
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
 from shedders.model.strategy import CanTake
-from shedders.shedding.transfer_pairs import WithPolicies
+from shedders.shedding.transfer_pairs import TransferCandidate, WithPolicies
 
 if TYPE_CHECKING:
     from shedders.shedding.transfer_pairs import TransferSettings
@@ -28,15 +28,8 @@ if TYPE_CHECKING:
 MIN_KEPT = 0.75  # a swap has to leave the source less than this share of its traffic
 
 
-class _Top(NamedTuple):
-    bundle: Bundle
-    load: float
-
-
 @dataclass(slots=True)
 class _Pair:
-    """A source and its destination, and what was marked so far."""
-
     source: str
     destination: str
     reason: Reason
@@ -47,7 +40,7 @@ class _Pair:
     gained: float = 0.0
     moves: list[BundleMove] = field(default_factory=list)
 
-    def move(self, top: _Top, *, transfer: bool = True) -> BundleMove:
+    def move(self, top: TransferCandidate, *, transfer: bool = True) -> BundleMove:
         return BundleMove(
             bundle=top.bundle.name,
             source=self.source,
@@ -57,7 +50,7 @@ class _Pair:
             why=f"{part_of(self.moved - self.gained + top.load, self.target)} to offload from {self.source}",
         )
 
-    def give_back(self, top: _Top) -> BundleMove:
+    def give_back(self, top: TransferCandidate) -> BundleMove:
         return BundleMove(
             bundle=top.bundle.name,
             source=self.destination,
@@ -185,17 +178,19 @@ class UpstreamCycle:
             return Reason.UNDERLOADED
         return Reason.OVERLOADED if self._over() else None
 
-    def _tops(self, broker: str) -> list[_Top]:
+    def _tops(self, broker: str) -> list[TransferCandidate]:
         ranked = [
             (bundle.rank, bundle.name, bundle)
             for bundle in self._cluster.bundles_of.get(broker, ())
             if bundle.rank is not None
         ]
         return [
-            _Top(bundle, bundle.stats.msg_throughput) for _, _, bundle in sorted(ranked) if bundle.stats is not None
+            TransferCandidate(bundle, bundle.stats.msg_throughput)
+            for _, _, bundle in sorted(ranked)
+            if bundle.stats is not None
         ]
 
-    def _offload(self, source: str, destination: str, reason: Reason, tops: Sequence[_Top]) -> bool:
+    def _offload(self, source: str, destination: str, reason: Reason, tops: Sequence[TransferCandidate]) -> bool:
         """Mark bundles of one pair; whether there are any."""
         heavy, light = self._store[source], self._store[destination]
         high, low = heavy.weighted_max_ema, light.weighted_max_ema
@@ -208,7 +203,7 @@ class UpstreamCycle:
         self._spread.shift(high, low, divide((pair.moved - pair.gained) * high, heavy.msg_throughput))
         return True
 
-    def _choose(self, pair: _Pair, tops: Sequence[_Top], theirs: Iterator[_Top]) -> None:
+    def _choose(self, pair: _Pair, tops: Sequence[TransferCandidate], theirs: Iterator[TransferCandidate]) -> None:
         remaining = len(tops)
         for top in tops:
             word = self._held(top.bundle, pair)
@@ -251,7 +246,9 @@ class UpstreamCycle:
         except Exception:
             return False
 
-    def _in_return(self, pair: _Pair, top: _Top, theirs: Iterator[_Top]) -> list[_Top] | None:
+    def _in_return(
+        self, pair: _Pair, top: TransferCandidate, theirs: Iterator[TransferCandidate]
+    ) -> list[TransferCandidate] | None:
         """What has to come back for a bundle: nothing if it fits; None if it stays.
 
         The iterator goes on where the last search ended.
@@ -262,7 +259,7 @@ class UpstreamCycle:
             return None
         source = pair.source_traffic - pair.moved + pair.gained - top.load
         destination = pair.destination_traffic + pair.moved - pair.gained + top.load
-        back: list[_Top] = []
+        back: list[TransferCandidate] = []
         for other in theirs:
             if not self._may_go(other.bundle, pair.source) or other.load == 0:
                 continue
@@ -349,7 +346,7 @@ def _root(value: float) -> float:
     return math.sqrt(value) if value >= 0 else math.nan
 
 
-def _total(tops: Sequence[_Top]) -> float:
+def _total(tops: Sequence[TransferCandidate]) -> float:
     """Plain sum from left to right: `sum` rounds otherwise from Python 3.12 on."""
     total = 0.0
     for top in tops:

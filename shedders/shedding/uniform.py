@@ -60,7 +60,6 @@ class _Gap:
     """The busiest and the idlest broker in one measure.
 
     Attributes:
-        wide: They are too far apart.
         floor: Less is not worth moving.
     """
 
@@ -112,7 +111,6 @@ class UniformLoadShedder:
         self._can_take = can_take
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:  # noqa: ARG002  (of the port)
-        """Decide once; remembers nothing."""
         draft = Draft(self.name, cluster, self.settings, {}, None, self._can_take)
         if draft.stopped is not None:
             return draft.stopped

@@ -41,7 +41,6 @@ _AVERAGE = attrgetter(*MessageAverage.__match_args__)
 
 
 def cluster_of(snapshot: Snapshot) -> Cluster:
-    """Cluster of a snapshot, as strategies see it."""
     with uncollected():
         return _cluster(snapshot)
 
@@ -74,7 +73,6 @@ def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
 
 
 def rules_of(snapshot: Snapshot) -> DecisionRules:
-    """Rules that apply in addition to the strategies."""
     balancing = snapshot.balancing
     budget = None if balancing.budget is None else BudgetSettings(**vars(balancing.budget))
     return DecisionRules(budget, balancing.unload_mode == "unload", balancing.shedding_off)
@@ -82,9 +80,6 @@ def rules_of(snapshot: Snapshot) -> DecisionRules:
 
 def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booked] = ()) -> Snapshot:
     """Copy of a snapshot with another cluster; profile, settings and memory stay, and states of bundles if they still fit.
-
-    Args:
-        booked: Moves in flight.
 
     Raises:
         SnapshotError: A number of the cluster is negative or not finite.
@@ -208,11 +203,7 @@ def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
 
 
 def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
-    """Remarks on states that are possible in a live cluster, but may be unintended.
-
-    Args:
-        cluster: The snapshot's.
-    """
+    """Remarks on states that are possible in a live cluster, but may be unintended."""
     known = snapshot.brokers
     served = Counter(
         bundle.owner for bundle in snapshot.bundles.values() if bundle.owner is not None and bundle.owner not in known

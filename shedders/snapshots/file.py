@@ -1,8 +1,4 @@
-"""Snapshot files: strict JSON, a check of all fields, and errors that name the path of each fault.
-
-Strict: no duplicate names in an object, no number that is not finite or has too many digits, no lone surrogate. Nearly every
-file is valid, which `_plain` finds out many times faster than `parse_strictly`, which locates the deviations of the others.
-"""
+"""Snapshot files: JSON without duplicate names, a check of all fields, and errors that name the path of each fault."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
@@ -34,12 +29,7 @@ _DEPTH_MAX = 32
 
 
 class FaultyFileError(StateChannelError):
-    """A file of this package cannot be read or written, or is invalid.
-
-    Attributes:
-        usual_hint: Default hint.
-        problems: One sentence per fault.
-    """
+    """A file of this package cannot be read or written, or is invalid."""
 
     exit_code = ExitCode.BAD_EXPORT
     usual_hint: ClassVar[str] = ""
@@ -54,12 +44,10 @@ class FaultyFileError(StateChannelError):
 
     @classmethod
     def unreadable(cls, where: str, error: Exception) -> Self:
-        """A file that cannot be opened or read."""
         return cls(where, [f"it cannot be read: {getattr(error, 'strerror', None) or error}"], hint="Check the path.")
 
     @classmethod
     def unwritable(cls, where: str, error: Exception) -> Self:
-        """A file that cannot be written."""
         return cls(
             where, [f"it cannot be written: {getattr(error, 'strerror', None) or error}"], hint="Check the path."
         )
@@ -69,7 +57,6 @@ def read_limited(path: Path, where: str, most_bytes: int, failure: type[FaultyFi
     """Content of a file.
 
     Args:
-        where: The file, for people.
         failure: Error to raise if the file cannot be read or is too large.
     """
     try:
@@ -107,11 +94,7 @@ def cut(text: str) -> str:
 
 
 def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
-    """Sentence of a pydantic error: path of the field, expected and actual value.
-
-    Args:
-        model: Model of the whole file.
-    """
+    """Sentence of a pydantic error: path of the field, expected and actual value."""
     loc = [part for part in detail["loc"] if part != "[key]"]
     where, kind = path_text(loc), detail["type"]
     if kind == "missing":
@@ -127,7 +110,6 @@ def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
 
 
 def sentences(error: ValidationError, model: type[BaseModel] = Snapshot) -> list[str]:
-    """Sentences of all errors that pydantic found."""
     return [sentence(detail, model) for detail in error.errors(include_url=False)]
 
 
@@ -149,7 +131,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def contradictions(snapshot: Snapshot) -> Iterator[str]:
-    """Contradictions of a snapshot whose fields are all of the right type."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     known = snapshot.brokers.keys() | set(snapshot.gone)
     for name, bundle in snapshot.bundles.items():
@@ -277,40 +258,47 @@ def _too_deep(value: Any) -> bool:
     return True
 
 
-_DIGITS_MAX = 18
 _DEEP = 64
 _NESTED = frozenset((dict, list))
 _SPACED = re.compile(rb'"[ \t\n\r]+:')
-_KINDS = bytes.maketrans(b"123456789-:[,\t\n\r", b"0000000000      ")
-"""Any digit becomes 0, as does a sign, and whatever else may stand before a number a space."""
-_LONG = b" " + b"0" * _DIGITS_MAX
 
 
 def load_json(raw: bytes, where: str) -> Any:
     """The value of a file.
 
     Raises:
-        SnapshotError: The file is not JSON, or not strict.
+        SnapshotError: The file is not JSON, or an object has a name twice.
     """
     try:
         value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        # The slow parser locates errors, and accepts what only orjson refuses.
-        return parse_strictly(raw, where)
-    return value if _plain(raw, value) else parse_strictly(raw, where)
+    except orjson.JSONDecodeError as error:
+        raise SnapshotError(where, _odd_fields(raw) or [f"it is not JSON: {error}"]) from error
+    if not _surely_unique(raw, value):
+        try:
+            json.loads(raw, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise SnapshotError(where, [str(error)]) from error
+    return value
 
 
-def _plain(raw: bytes, value: Any) -> bool:
-    """Whether a file that orjson has read surely takes no liberty; where this says no, it may or may not.
+def _odd_fields(raw: bytes) -> list[str]:
+    """Faults of fields that Python reads and JSON cannot hold: NaN, half a character."""
+    try:
+        Snapshot.model_validate(json.loads(raw))
+    except ValidationError as error:
+        return sentences(error)
+    except (ValueError, RecursionError):
+        pass
+    return []
 
-    - Of two equal names orjson keeps the last. With nothing between names and their colons there are as many `":` as names, or
-      more where texts have it, too; so if there are just as many as the value has names, none was lost.
-    - What is not finite, and half a character, orjson has refused.
-    - No number is too long if that many digits never follow a character that may precede a number.
+
+def _surely_unique(raw: bytes, value: Any) -> bool:
+    """Whether no object of a file has a name twice; False: it may have. Many times faster than a look at each object.
+
+    Of two equal names orjson keeps the last. With nothing between names and their colons there are as many `":` as names, or
+    more where texts have it, too; so if there are just as many as the value has names, none was lost.
     """
-    if not isinstance(value, dict):
-        return False
-    if _SPACED.search(raw) or _LONG in raw.translate(_KINDS):
+    if not isinstance(value, dict) or _SPACED.search(raw):
         return False
     names, objects, lists = 0, [value], list[list[Any]]()
     for _ in range(_DEEP):
@@ -324,80 +312,10 @@ def _plain(raw: bytes, value: Any) -> bool:
     return False
 
 
-class _Twice(dict[str, Any]):
-    """Object with a duplicate name."""
-
-    def __init__(self, fields: dict[str, Any], name: str) -> None:
-        super().__init__(fields)
-        self.name = name
-
-
-class _TooLong(int):
-    """Integer that could not be written again."""
-
-
-def parse_strictly(raw: bytes, where: str) -> Any:
-    """The value of a file, by a slow parser that locates all deviations; as `load_json`."""
-    try:
-        value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_object, parse_int=_int)
-    except UnicodeDecodeError as error:
-        raise SnapshotError(where, [f"it is not UTF-8: byte {error.start}"]) from error
-    except RecursionError as error:
-        raise SnapshotError(where, ["it is nested too deeply"]) from error
-    except ValueError as error:  # JSON errors are among them
-        raise SnapshotError(where, [f"it is not JSON: {error}"]) from error
-    wrong = list(_oddities(value))
-    if wrong:
-        raise SnapshotError(where, wrong)
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                return _Twice(fields, name)
-            seen.add(name)
-    return fields
-
-
-def _int(text: str) -> int:
-    return _TooLong() if len(text) > _DIGITS_MAX else int(text)
-
-
-def _oddities(value: Any) -> Iterator[str]:
-    """Deviations in the order of the file."""
-    stack: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
-    while stack:
-        path, value_ = stack.pop()
-        where = path_text(path) or "the file"
-        inner: list[tuple[int | str, Any]] = []
-        if isinstance(value_, _Twice):
-            yield f"{where}: the name {cut(repr(value_.name))} is duplicated"
-        if isinstance(value_, dict):
-            if any(_broken(name) for name in value_):
-                yield f"{where}: a name is not text"
-            inner = list(value_.items())
-        elif isinstance(value_, list):
-            inner = list(enumerate(value_))
-        elif isinstance(value_, float) and not isfinite(value_):
-            text = "NaN" if value_ != value_ else "Infinity" if value_ == inf else "-Infinity"  # noqa: PLR0124
-            yield f"{where}: expected a finite number, got {text}"
-        elif isinstance(value_, _TooLong):
-            yield f"{where}: expected a number of at most {_DIGITS_MAX} digits"
-        elif isinstance(value_, str) and _broken(value_):
-            yield f"{where}: lone surrogate"
-        stack += reversed([((*path, name), child) for name, child in inner])
-
-
-def _broken(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    name, times = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 1)
+    if times > 1:
+        raise ValueError(f"the name {cut(repr(name))} is duplicated")
 
 
 SIZE_MAX_BYTES = 1 << 30

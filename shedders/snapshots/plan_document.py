@@ -173,7 +173,6 @@ def finite(scores: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def cycle_part(number: int, decision: Decision, distance: DistanceToBest | None = None) -> CyclePart:
-    """One decision as the document has it."""
     plan = decision.plan
     return CyclePart(
         cycle=number,
@@ -213,7 +212,6 @@ def _left(left: Left) -> LeftPart:
 
 
 def placed_part(placed: Placed) -> PlacedPart:
-    """A placement as the document has it."""
     return PlacedPart(
         bundle=placed.bundle,
         broker=placed.broker,
@@ -225,7 +223,6 @@ def placed_part(placed: Placed) -> PlacedPart:
 
 
 def split_cycle(number: int, decision: SplitDecision) -> SplitCycle:
-    """One look at all bundles as the document has it."""
     bundles = decision.cluster.bundles
     return SplitCycle(
         cycle=number,

@@ -32,11 +32,7 @@ AROUND = ("placement", FILTERS, SPLITTING)
 
 @dataclass(frozen=True, slots=True)
 class StrategyChoice:
-    """A strategy with its settings, not instantiated yet.
-
-    Attributes:
-        strategy: Its class.
-    """
+    """A strategy with its settings, not instantiated yet."""
 
     kind: str
     name: str
@@ -46,7 +42,6 @@ class StrategyChoice:
 
     @property
     def settings_fields(self) -> dict[str, Any]:
-        """Every setting as JSON has it."""
         return dumped(self.settings)
 
 
@@ -116,7 +111,6 @@ def choose(
 
 
 def shedding_of(chosen: StrategyChoice) -> SheddingMaker:
-    """What makes the shedding strategy for each decision."""
     return shedding_maker(chosen.strategy, chosen.settings)
 
 
@@ -126,7 +120,6 @@ def pipeline_of(
     """Filters and placement, with what the placement remembers; raises as `choose`.
 
     Args:
-        name: Of the placement strategy.
         flags: Of a command about something else; `around` is looked at.
     """
     around = {} if flags is None else flags.around
@@ -184,7 +177,6 @@ def own_way(*chosen: StrategyChoice) -> list[str]:
 
 
 def dumped(settings: BaseModel) -> dict[str, Any]:
-    """Settings as JSON has them."""
     return settings.model_dump(mode="json")
 
 

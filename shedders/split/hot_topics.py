@@ -63,8 +63,6 @@ class Ancestry:
     """The origin of a bundle.
 
     Attributes:
-        parent: The bundle that was split.
-        reason: Why.
         size: The parent's load, in that reason's measure.
         vain: Number of splits in a row, up to the parent's, that took next to nothing off.
     """
@@ -102,7 +100,6 @@ class Lineage:
 
         Args:
             size: Its present load, in the reason's measure.
-            percent: The share.
         """
         ancestry = self._ancestries.get(name)
         if ancestry is None or ancestry.reason != reason:

@@ -154,11 +154,7 @@ class _Over:
 
 
 class SplitWhen:
-    """Chooses which bundles to split; the algorithm decides where.
-
-    Args:
-        algorithm: A `SplitAlgorithm`.
-    """
+    """Chooses which bundles to split; the algorithm decides where."""
 
     def __init__(self, settings: SplitSettings, algorithm: SplitAlgorithm) -> None:
         self.settings = settings
@@ -175,8 +171,6 @@ class SplitWhen:
 
 
 class _Cycle:
-    """One cycle."""
-
     def __init__(
         self, cluster: Cluster, settings: SplitSettings, algorithm: SplitAlgorithm, memory: Mapping[str, Any]
     ) -> None:
@@ -286,7 +280,6 @@ class _Cycle:
         return names
 
     def _unsuitable(self, bundle: Bundle) -> tuple[str, str] | None:
-        """Why a bundle cannot be examined."""
         if bundle.in_flight:
             return "in-flight", "it is in flight or being split"
         if bundle.estimated:
@@ -397,7 +390,6 @@ class _Cycle:
         return None
 
     def _cut(self, over: _Over) -> tuple[str, str] | None:
-        """Plan the split, or return why not."""
         bundle = over.bundle
         try:
             answer = list(self._algorithm.positions(bundle))

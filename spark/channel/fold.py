@@ -28,7 +28,6 @@ class FoldPlan(NamedTuple):
     """How the records of one partition are read in one batch.
 
     Attributes:
-        partitions: Of the channel.
         position: Offset of the first record that is new; older ones are read only where a join needs them.
         joins: The view is rebuilt from the whole log, as a joining broker does; else it goes on from the snapshot.
         facts: What a join takes without a verdict, and where a newer format stops.
@@ -113,7 +112,6 @@ class GroupFold:
         self.touched = False
 
     def hold(self, row: KeyRow) -> None:
-        """Take a row of the snapshot before."""
         self._held.append(row)
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> Line | None:

@@ -38,7 +38,6 @@ class Joins(NamedTuple):
     Attributes:
         rows: All rows to be folded, of the other partitions too.
         surveyed: What is new, where there was more than the batch held.
-        steps: Of the partitions that join.
         older: To be let go when the rows are folded.
     """
 

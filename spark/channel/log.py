@@ -49,7 +49,6 @@ class ChannelTopic:
     Args:
         kafka: Options of Spark's source.
         accept_lost_head: Go on where records were deleted (not compacted) before they were read.
-        timeout_s: Bound of one answer of Kafka.
 
     Raises:
         TopicMissingError: It does not exist.
@@ -84,7 +83,6 @@ class ChannelTopic:
         return topic
 
     def bounds(self, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
-        """Where partitions begin and end now."""
         answers = self._bounds.ask((self.name, partition) for partition in partitions)
         return {number: bounds for (_, number), bounds in answers.items()}
 

@@ -50,8 +50,6 @@ UNKNOWN_END: Final = 2**63 - 1
 
 
 class Reading(StrEnum):
-    """How a partition is read."""
-
     STRICT = "strict"  # every record is judged
     JOINING = "joining"  # no member has vouched yet for what was read: the view is tentative
 
@@ -64,8 +62,6 @@ class ColdStartMark(NamedTuple):
 
 
 class Vouching(NamedTuple):
-    """A heartbeat that decodes."""
-
     offset: int
     clean_to: int
 
@@ -121,8 +117,6 @@ class BatchContents:
 
 
 class JoinReason(StrEnum):
-    """Why a partition joins."""
-
     GAP = "gap"
     AGAIN = "joining"
     COLD_START = "cold-start"
@@ -286,7 +280,6 @@ def ends_cold_start(place: ReadingPosition, seen: BatchContents, whole: WholeLog
 def join(
     partitions: int, partition: int, place: ReadingPosition, seen: BatchContents, whole: WholeLog, why: JoinReason
 ) -> BatchStep:
-    """Rebuild the view from the whole log."""
     switch = -1
     if why is JoinReason.COLD_START:
         heartbeat = ends_cold_start(place, seen, whole)

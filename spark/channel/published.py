@@ -31,7 +31,6 @@ class Published:
     Attributes:
         digest: Of all accepted states, as records.md section 8, has it.
         keys: With an accepted state. `bundles`: live ones. `namespaces`: Active ones.
-        debts: Keys in debt.
     """
 
     digest: str
@@ -42,7 +41,6 @@ class Published:
 
 
 def published(uri: str) -> Published:
-    """Read a snapshot."""
     folder = Folder(uri)
     table = ds.dataset(folder.path, filesystem=folder.files, format="parquet").to_table(columns=_COLUMNS)
     debts = table.num_rows - table.column("debt_since").null_count

@@ -33,7 +33,6 @@ class Needed(NamedTuple):
     """Rows of one partition.
 
     Attributes:
-        everything: All of them.
         namespaces: Those of which all rows are needed.
         keys: Bundles that are needed. `of`: their namespaces, with all keys in them that are only remembered.
     """
@@ -49,7 +48,7 @@ class Needed(NamedTuple):
         return row.namespace in self.of and (row.lower < 0 or row.state is None or row.key in self.keys)
 
     def condition(self, partition: int) -> str:
-        """The same in SQL; a key of a known form has no letter that SQL would understand."""
+        """Condition of the needed rows in SQL; a key of a known form has no letter that SQL would understand."""
         here = f"partition = {partition}"
         if self.everything:
             return f"({here})"

@@ -55,7 +55,6 @@ class BatchOutcome:
 
     Attributes:
         sequence: Of the snapshot that counts now; None if nothing was new and there is none.
-        records: New records in the batch.
         verdicts: How many of them have which verdict; "" stands for those without one.
         oldest_unread_ms: How long the oldest of them had lain in the log.
     """
@@ -109,7 +108,6 @@ class ChannelTable:
         self._clean = False
 
     def places(self) -> dict[int, ReadingPosition]:
-        """Where the reading of each partition stands."""
         return self._places(self._store.latest())
 
     def process(self, batch: DataFrame) -> BatchOutcome:
@@ -341,9 +339,6 @@ class TableFigures:
 
     Args:
         alarm_after_ms: A quarter of the compaction lag: what lies unread for longer may soon be cleaned away.
-
-    Attributes:
-        records: New ones since the start.
     """
 
     def __init__(self, registry: CollectorRegistry, alarm_after_ms: int) -> None:
@@ -367,7 +362,6 @@ class TableFigures:
         return Gauge(f"statechannel_spark_{name}", meaning, registry=registry)
 
     def begins(self, pointer: Pointer | None) -> None:
-        """What the table holds already."""
         if pointer is None:
             return
         self.sequence.set(pointer.sequence)
@@ -375,7 +369,6 @@ class TableFigures:
             gauge.set(pointer.meta[name])
 
     def took(self, outcome: BatchOutcome) -> None:
-        """A batch is published."""
         for verdict, count in (outcome.verdicts or {}).items():
             self.verdicts.labels(verdict or "none").inc(count)
         self.records += outcome.records

@@ -6,7 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer import Option
@@ -28,6 +28,8 @@ __all__ = [
     "pairs",
     "streaming",
 ]
+
+Own = TypeVar("Own")
 
 KafkaProperties = Annotated[
     list[str] | None,
@@ -59,8 +61,6 @@ def job_main(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> 
     """Run a job as a program: `python -m spark.jobs.NAME`, or from `spark-submit`.
 
     Args:
-        app: The job's app.
-        name: What the usage line calls it.
         argv: Arguments; None takes those of the process. `--debug` shows where in the code an error happened.
 
     Returns:
@@ -76,18 +76,26 @@ def job_main(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> 
     return guarded(run, debug=debug)
 
 
-def streaming(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a job's command the options of every streaming job; its first argument is a `Streaming`."""
+def streaming(options: type[Own]) -> Callable[[Callable[[Streaming, Own], Any]], Callable[..., Any]]:
+    """Give a job's command the options of every streaming job, and its own.
 
-    @wraps(command)
-    def run(**values: Any) -> Any:
-        common = {name: values.pop(name) for name in shared}
-        return command(_streaming(**common), **values)
+    Args:
+        options: A dataclass whose fields are annotated as options.
+    """
 
-    shared = inspect.signature(_streaming, eval_str=True).parameters
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    set_options(run, [*own, *shared.values()])
-    return run
+    def decorated(command: Callable[[Streaming, Own], Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def run(**values: Any) -> Any:
+            common = {name: values.pop(name) for name in shared}
+            return command(_streaming(**common), options(**values))
+
+        shared = inspect.signature(_streaming, eval_str=True).parameters
+        types = get_type_hints(options, include_extras=True)
+        own = inspect.signature(options).parameters
+        set_options(run, [*(own[name].replace(annotation=types[name]) for name in own), *shared.values()])
+        return run
+
+    return decorated
 
 
 def _streaming(

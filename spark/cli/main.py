@@ -29,7 +29,6 @@ class Jobs(TyperGroup):
         return sorted(_registered())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The job of that name, loaded; None if there is none."""
         point = _registered().get(cmd_name)
         if point is None:
             return None

@@ -44,7 +44,6 @@ class StoredFile(NamedTuple):
     """A file of records.
 
     Attributes:
-        batch: Day and batch that it belongs to.
         path: In the file system of the archive.
     """
 
@@ -56,7 +55,6 @@ class Archive:
     """Parquet folders by date and batch.
 
     Args:
-        uri: Folder of the archive.
         counted: The column that says what became of a record.
         order: The columns that say where it lies in the log.
     """
@@ -71,7 +69,6 @@ class Archive:
         return [name for name in self.root.names() if _DAY.fullmatch(name)]
 
     def batches(self, day: str) -> list[int]:
-        """Sequences of the batches of a day."""
         matches = map(_BATCH.fullmatch, (self.root / day).names())
         return [int(match.group(1)) for match in matches if match]
 
@@ -183,7 +180,6 @@ class Archive:
 
 
 def day_of(time_ms: int) -> str:
-    """Name of the folder of a log time."""
     return f"dt={datetime.fromtimestamp(max(0, min(LATEST_MS, time_ms)) / 1_000, UTC):%Y-%m-%d}"
 
 
@@ -229,7 +225,6 @@ class Cover(NamedTuple):
         return max(0, end - first) - free
 
     def needs(self, offset: int) -> bool:
-        """Whether a record of this offset has to be there."""
         return self.needed(offset, offset + 1) == 1
 
     def first_missing(self, bucket: int, present: Collection[int]) -> int | None:
@@ -264,7 +259,6 @@ class Wrong(NamedTuple):
     """What is wrong with a partition.
 
     Attributes:
-        bucket: The first that is wrong.
         amount: Offsets that are missing, or rows too many, in the whole partition.
     """
 
@@ -300,7 +294,6 @@ def _apart(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def missing(covers: Mapping[int, Cover], counted: Buckets) -> dict[int, Wrong]:
-    """Partitions that lack offsets."""
     wrong = {}
     for number, cover in sorted(covers.items()):
         lacking = {
@@ -318,7 +311,6 @@ def _lack(cover: Cover, bucket: int, counted: Counted) -> int:
 
 
 def doubled(counted: Buckets) -> dict[int, Wrong]:
-    """Partitions with offsets that are there more than once."""
     wrong: dict[int, Wrong] = {}
     for (number, bucket), count in sorted(counted.items()):
         if count.rows > count.distinct:
@@ -328,7 +320,6 @@ def doubled(counted: Buckets) -> dict[int, Wrong]:
 
 
 def stretch_text(first: int, last: int) -> str:
-    """For people."""
     return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 

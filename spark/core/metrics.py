@@ -132,7 +132,6 @@ class JobMetrics(StreamingQueryListener):
 
 
 def figures(observed: Mapping[str, Any]) -> dict[str, float]:
-    """What of an observation is a number."""
     return {
         name: float(value)
         for name, value in observed.items()
@@ -180,7 +179,6 @@ def run_measured(
 
     Args:
         start: Starts the query, which calls the work that is passed for each batch.
-        take: Does a batch.
     """
     work = Work(take, stop)
     with measured(session, metrics, streaming.metrics_port):

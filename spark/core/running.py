@@ -21,16 +21,11 @@ from spark.errors import SparkJobError
 from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from statechannel.audit.engine import ProgressBar
-
 
 class QueryEndCause(StrEnum):
-    """Why a query ended."""
-
     KAFKA_AWAY = "Kafka does not answer"
     KAFKA_DENIED = "Kafka refuses this client"
     TOPIC_BROKEN = "the topic is not what it was"
@@ -78,7 +73,7 @@ _MEANINGS = {
         r"PythonException.*\bModuleNotFoundError: No module named ",
         ExitCode.SPARK_MISSING,
         "Every node needs the package and what it requires: install it there and name that Python with "
-        "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
+        "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark.md).",
     ),
     QueryEndCause.JVM_ENDED: _Meaning(
         r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j",
@@ -95,7 +90,6 @@ _LENGTH = 400
 
 
 def cause_of(text: str) -> QueryEndCause:
-    """Which cause this text describes."""
     return next(cause for cause, meaning in _MEANINGS.items() if re.search(meaning.pattern, text, re.DOTALL))
 
 
@@ -128,7 +122,6 @@ class Work:
     one. An error is kept: Spark hands on only its text.
 
     Args:
-        function: The job's work on a batch.
         stop: Set to end before the next batch.
     """
 
@@ -318,10 +311,6 @@ def _java_trace(error: Any) -> str:
 
 # --- batch work ---------------------------------------------------------------------------------------------------------
 
-_PROGRESS_LOOK_S = 0.5
-_LOOKS_END_S = 5.0
-_WHOLE = 1_000
-
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
@@ -339,59 +328,3 @@ def spark_errors() -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
         raise _failure(cause_of(text), gist(text)) from error
-
-
-OnTasks = Callable[[int, int], None]
-"""Called with the tasks done and the tasks known so far, whose number grows as Spark plans further stages."""
-
-
-@contextmanager
-def tasks_followed(context: SparkContext, on_tasks: OnTasks) -> Iterator[None]:
-    """Report the tasks of all that this process runs meanwhile.
-
-    Spark forgets stages that have ended: what was seen of them is remembered here. Looking costs two calls to the JVM for
-    each running stage, twice a second.
-    """
-    ended = threading.Event()
-
-    def follow() -> None:
-        seen: dict[int, tuple[int, int]] = {}
-        tracker = context.statusTracker()
-        while not ended.wait(_PROGRESS_LOOK_S):
-            active = set(tracker.getActiveStageIds())
-            for stage in active:
-                if (info := tracker.getStageInfo(stage)) is not None:
-                    seen[stage] = (info.numCompletedTasks, info.numTasks)
-            for stage in seen.keys() - active:
-                seen[stage] = (seen[stage][1], seen[stage][1])
-            if seen:
-                on_tasks(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
-
-    thread = threading.Thread(target=follow, name="spark-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_LOOKS_END_S)
-
-
-@contextmanager
-def tasks_shown(doing: str, context: SparkContext, bar: ProgressBar) -> Iterator[None]:
-    """Show on a bar how many of the tasks that Spark has planned so far are done.
-
-    Where standard error is not a terminal nothing is shown, and Spark is not asked.
-    """
-    if not sys.stderr.isatty():
-        yield
-        return
-    with bar(doing, _WHOLE, unit="of the tasks") as shown:
-        furthest = 0
-
-        def show(done: int, tasks: int) -> None:
-            nonlocal furthest  # later stages make the whole larger; a bar must not go back
-            furthest = max(furthest, _WHOLE * done // max(1, tasks))
-            shown(furthest)
-
-        with tasks_followed(context, show):
-            yield

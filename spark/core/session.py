@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from importlib import resources, util
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from spark.errors import SparkJobError
 from spark.jars import prepare_jars
@@ -26,6 +26,8 @@ from statechannel.errors import ExitCode
 from statechannel.extras import install_command
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from pyspark.sql import SparkSession
 
 
@@ -56,11 +58,12 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - as SparkContext itself does
 
 
-def _pass_on(stream: BinaryIO) -> None:
+def _pass_on(stream: BufferedReader) -> None:
     with stream:
-        for line in stream:
-            if not line.startswith(_NOISE):
-                os.write(2, line)
+        while some := stream.read1():  # a progress bar has no lines
+            for line in some.splitlines(keepends=True):
+                if not line.startswith(_NOISE):
+                    os.write(2, line)
 
 
 _NEEDED = {
@@ -70,13 +73,14 @@ _NEEDED = {
 }
 """Results would differ without these, so they win over everybody."""
 
+_PROGRESS = "spark.ui.showConsoleProgress"
 _SMALL = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "4",
     # Spark would wait for ever for a batch that does not react.
     "spark.sql.streaming.stopTimeout": "10s",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
+    _PROGRESS: "false",
 }
 _SMALL_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 # The stack: when a batch is stopped, Spark matches the whole Python traceback with one recursive pattern.
@@ -115,7 +119,6 @@ def settings_for(conf: Mapping[str, str], jars: Sequence[Path], *, java_options:
     Args:
         conf: What the user wants; it stands wherever correctness allows.
         jars: The connector's jars; left out if the user brings jars or packages.
-        java_options: More options of the driver's JVM.
     """
     master = conf.get("spark.master", "local[*]")
     settings = dict(_SMALL)
@@ -158,6 +161,11 @@ def open_session(
     if jars is None or jars:
         _check_connector(session)
     return session
+
+
+def batch_session(app: str, conf: Mapping[str, str], jars: Sequence[Path] | None) -> SparkSession:
+    """`open_session` for work that ends: Spark shows its progress, if standard error is a terminal."""
+    return open_session(app, conf={_PROGRESS: str(sys.stderr.isatty()).lower(), **conf}, jars=jars)
 
 
 def check_installed() -> None:

@@ -34,7 +34,6 @@ class Pointer:
 
     Attributes:
         sequence: Number of the snapshot; it grows by one with each, whatever became of checkpoints.
-        meta: What its writer says of it.
     """
 
     sequence: int
@@ -117,7 +116,6 @@ class SnapshotStore:
     """Snapshots of one table.
 
     Args:
-        uri: Folder of the table.
         keep: Number of snapshots that readers who are still at it can rely on.
     """
 
@@ -143,7 +141,6 @@ class SnapshotStore:
             raise TableFormatError(self.root.uri, f"its pointer cannot be read: {error}") from error
 
     def folder(self, sequence: int) -> Folder:
-        """Where a snapshot lies."""
         return self.root / _name(sequence)
 
     def begin(self, base: Pointer | None) -> tuple[int, Folder]:

@@ -22,14 +22,12 @@ class Streaming:
     """Options of a streaming job.
 
     Attributes:
-        client: How Kafka is reached.
         channel: Name of the channel; the load topics' names begin with it.
         kafka_properties: Properties of Spark's own client only, by Java's names.
         checkpoint: Folder or URI where Spark keeps how far it is.
         trigger_s: Time from the beginning of a batch to that of the next.
         max_offsets_per_trigger: Most records of a batch; None: any number.
         available_now: End when all is read that was there at the start.
-        conf: Settings of Spark.
         metrics_port: Port on loopback for Prometheus; None serves nothing.
         stop_timeout_s: How long a running batch may take to end after a stop.
         retries: How often a query is started again because Kafka is away.
@@ -54,7 +52,6 @@ class Streaming:
         return {"processingTime": f"{round(self.trigger_s * 1_000)} milliseconds"}
 
     def kafka(self) -> dict[str, str]:
-        """Options by which the source and the sink reach Kafka."""
         return kafka_options(self.client, self.kafka_properties)
 
     def source(self, *topics: str) -> dict[str, str]:

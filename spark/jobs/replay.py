@@ -6,24 +6,24 @@ import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from spark.cli.job import KafkaProperties, Option, SparkConf, job_app, job_main, pairs
-from spark.core.running import spark_errors, tasks_shown
-from spark.core.session import open_session
+from spark.core.running import spark_errors
+from spark.core.session import batch_session
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ReadMode, Wants, not_in_full
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import AsOf, parse_as_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags
 from statechannel.cli.kit.output import print_json
-from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode
 from statechannel.replay.auditor import GapsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -39,7 +39,6 @@ class Wanted:
     """What is done with a log.
 
     Attributes:
-        out: Folder that gets the verdicts.
         compares: The verdicts are held against those of the archive.
         tasks: Parts of the fold; None: by the length of the log.
     """
@@ -122,7 +121,7 @@ def replay(
         from statechannel.cli.kit.connection import connect
 
         live = connect(bootstrap_servers, channel, config, properties, flags)
-    session = open_session(f"statechannel {JOB}", conf=settings, jars=None if live is not None else ())
+    session = batch_session(f"statechannel {JOB}", settings, None if live is not None else ())
     try:
         from spark.replay.logs import archive_log, export_log, topic_log
 
@@ -148,9 +147,6 @@ def replay(
 def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dict[str, Any]:
     """Replay a log in a session; what is printed of it.
 
-    Args:
-        opened: Context manager of the log.
-
     Raises:
         StateChannelError: The log cannot be read, or cannot be read in full.
     """
@@ -167,7 +163,6 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
     )
     with (
         spark_errors(),
-        tasks_shown("replaying", session.sparkContext, progress),
         opened() as log,
         Replay(session, log, request, tasks=wanted.tasks) as replayed,
     ):
@@ -208,7 +203,6 @@ def _fields(result: AuditResult) -> dict[str, Any]:
 
 
 def _offsets(text: str | None, option: str) -> Callable[[int], int | None]:
-    """Offset of a partition, where one is given."""
     if text is None:
         return lambda _: None
     if not _OFFSETS.fullmatch(text):
@@ -224,10 +218,7 @@ def _offsets(text: str | None, option: str) -> Callable[[int], int | None]:
 
 
 app = job_app(replay)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job_main(app, "python -m spark.jobs.replay", argv)
+main = partial(job_main, app, "python -m spark.jobs.replay")
 
 
 if __name__ == "__main__":

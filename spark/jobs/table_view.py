@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from spark.cli.job import Option, job_app, job_main, streaming
@@ -12,8 +13,6 @@ from spark.core.job_session import job_session, refuse_foreign, say
 from spark.core.streaming import Streaming
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,45 +23,26 @@ JOB = "table-view"
 
 @dataclass(frozen=True, slots=True)
 class TableViewOptions:
-    """The options of this job alone.
+    """The options of this job alone."""
 
-    Attributes:
-        table: Folder or URI of view and archive.
-        keep: Snapshots that are kept.
-        publish_topic: Topic that gets what has changed; None: none does.
-        accept_lost_head: Go on where records were deleted before they were read.
-        compacts: Put the batches of days that are over into one.
-    """
-
-    table: str
-    keep: int = 10
-    publish_topic: str | None = None
-    accept_lost_head: bool = False
-    compacts: bool = True
-
-
-@streaming
-def table_view(
-    streaming: Streaming,
-    *,
-    table: Annotated[
-        str, Option("--table", metavar="DIR", help="Where view and archive are kept: a folder, or a URI.")
-    ],
-    keep: Annotated[int, Option("--keep", metavar="N", min=2, max=10_000, help="Snapshots that are kept.")] = 10,
+    table: Annotated[str, Option("--table", metavar="DIR", help="Where view and archive are kept: a folder, or a URI.")]
+    keep: Annotated[int, Option("--keep", metavar="N", min=2, max=10_000, help="Snapshots that are kept.")] = 10
     publish_topic: Annotated[
         str | None,
         Option("--publish-topic", metavar="TOPIC", help="A compacted topic that gets each change of the view."),
-    ] = None,
+    ] = None
     accept_lost_head: Annotated[
         bool, Option("--accept-lost-head", help="Go on where records were deleted before they were read.")
-    ] = False,
+    ] = False
     compacts: Annotated[
         bool, Option("--compact/--no-compact", help="Put the archive's batches of days that are over into one.")
-    ] = True,
-) -> None:
+    ] = True
+
+
+@streaming(TableViewOptions)
+def table_view(streaming: Streaming, options: TableViewOptions) -> None:
     """Keep the accepted state of every bundle as snapshots, and archive every record with its verdict."""
-    options = TableViewOptions(table, keep, publish_topic, accept_lost_head, compacts)
-    with job_session(JOB, streaming, table) as session:
+    with job_session(JOB, streaming, options.table) as session:
         run(session, streaming, options, threading.Event())
 
 
@@ -128,10 +108,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
 
 
 app = job_app(table_view)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return job_main(app, "python -m spark.jobs.table_view", argv)
+main = partial(job_main, app, "python -m spark.jobs.table_view")
 
 
 if __name__ == "__main__":

@@ -43,8 +43,6 @@ class LoadTopicEnd(NamedTuple):
 
 
 class Aged(NamedTuple):
-    """A held report, as `loaddata.view.table_view` wants it."""
-
     offset: int
     age_s: float
 

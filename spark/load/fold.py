@@ -9,7 +9,6 @@ room, has no usable figures, but its writer lives.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -148,7 +147,6 @@ class TopicFold:
         return {name: self._lives[name] for name, report in seen.items() if self._lives[name].offset != report.offset}
 
     def winners(self) -> list[int]:
-        """Offsets of the reports that are held."""
         return [report.offset for report in self.view.held(0.0).values()]
 
     def held(self) -> dict[str, LastReport]:
@@ -192,8 +190,6 @@ class LoadFold:
 
         Args:
             rows: Of the snapshot, with the columns of `FOLD_COLUMNS` that a report has.
-            position: Next offset.
-            log_clock_ms: Where the log's clock stood.
             heard: Offset and time of later signs of life, by broker.
         """
         fold = TopicFold(TableView(self.rules))
@@ -224,13 +220,4 @@ class LoadFold:
         fold.position = max(fold.position, position)
 
     def winners(self) -> list[tuple[str, int]]:
-        """Kind and offset of every report that is held."""
         return [(str(kind), offset) for kind, fold in self.topics.items() for offset in fold.winners()]
-
-    def counts(self) -> dict[ReportKind, Counter[str]]:
-        """Records by outcome; those dropped by reason, too."""
-        return {
-            kind: Counter({str(fate): count for fate, count in fold.view.fates.items()})
-            + Counter({f"dropped: {why}": count for why, count in fold.view.dropped.items()})
-            for kind, fold in self.topics.items()
-        }

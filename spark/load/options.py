@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from loaddata.view.table_view import ExpiryRules, ViewRules
+from spark.cli.job import AcceptNewTopic, CompactHistory, Option
 
 if TYPE_CHECKING:
     from spark.load.fold import JudgedRecord
 
 
 class LoadFigures:
-    """What the batches say."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.records = Counter(
             "statechannel_spark_load_records_total",
@@ -41,7 +40,6 @@ class LoadFigures:
         )
 
     def took(self, taken: LoadBatchResult) -> None:
-        """A batch is done."""
         for record in taken.judged:
             self.records.labels(record.kind, record.fate, record.reason).inc()
         for kind, topic in taken.topics.items():
@@ -59,30 +57,48 @@ OFFSETS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LoadViewsOptions:
-    """The options of this job alone.
+    """The options of this job alone."""
 
-    Attributes:
-        table: Folder or URI of what it writes.
-        tombstones: Whether to write tombstones; without it suspects are only shown.
-        accept_new_topic: Go on with a topic that was re-created.
-        keep: Snapshots that are kept.
-        compacts: Put the history's batches of days that are over into one.
-    """
+    table: Annotated[
+        str, Option("--table", metavar="DIR", help="Where views and history are written: a folder, or a URI.")
+    ]
+    tombstones: Annotated[
+        bool,
+        Option(
+            help="Write tombstones for reports of brokers that are gone; the brokers' setting load.tombstones "
+            "is to be `spark` then."
+        ),
+    ] = True
+    ttl_s: Annotated[
+        float, Option("--ttl-s", min=0.2, help="Age beyond which a report makes its broker suspect; as load.ttl_s.")
+    ] = 1_800.0
+    grace_s: Annotated[
+        float, Option("--grace-s", min=0, help="How long a suspect may still renew it; as load.grace_s.")
+    ] = 30.0
+    repeat_s: Annotated[
+        float, Option("--repeat-s", min=0.1, help="When a tombstone that had no effect is written again.")
+    ] = 60.0
+    brokers_max: Annotated[int, Option("--brokers-max", min=1, help="Brokers held of each topic.")] = 10_000
+    held_bytes: Annotated[int, Option("--held-bytes", min=900_000, help="Bytes of all reports held of each topic.")] = (
+        512 * 2**20
+    )
+    keep: Annotated[int, Option("--keep", min=2, help="Snapshots of the views that are kept.")] = 10
+    compacts: CompactHistory = True
+    accept_new_topic: AcceptNewTopic = False
 
-    table: str
-    tombstones: bool = True
-    accept_new_topic: bool = False
-    view: ViewRules = field(default_factory=ViewRules)
-    expiry: ExpiryRules = field(default_factory=ExpiryRules)
-    keep: int = 10
-    compacts: bool = True
+    @property
+    def view(self) -> ViewRules:
+        return ViewRules(ttl_s=self.ttl_s, brokers_max=self.brokers_max, held_bytes=self.held_bytes)
+
+    @property
+    def expiry(self) -> ExpiryRules:
+        return ExpiryRules(ttl_s=self.ttl_s, grace_s=self.grace_s, repeat_s=self.repeat_s)
 
 
 class TopicTaken(NamedTuple):
     """The state of a topic after a batch.
 
     Attributes:
-        tombstoned: Tombstones written.
         unjudged_s: How long ago the moment was as of which was judged last; None before the first.
     """
 
@@ -93,7 +109,5 @@ class TopicTaken(NamedTuple):
 
 
 class LoadBatchResult(NamedTuple):
-    """What a batch did."""
-
     judged: list[JudgedRecord]
     topics: Mapping[str, TopicTaken]

@@ -178,7 +178,6 @@ def decoded(
     """For `mapInArrow`: batches of `SOURCE_COLUMNS` to batches of `ROW`.
 
     Args:
-        kinds: The kind of each topic.
         rows_max: Of one batch given back: a report may have a thousand bundles.
     """
     for batch in batches:

@@ -49,19 +49,13 @@ def rows_of(records: DataFrame, kinds: Mapping[str, ReportKind], positions: Mapp
 
     Args:
         records: With the columns of Kafka's source, headers included.
-        kinds: The kind of each topic.
         positions: Next offset of each topic; what lies below was taken in before.
     """
     new = F.lit(False)
     for topic, position in positions.items():
         new |= (F.col("topic") == topic) & (F.col("offset") >= position)
     source = records.where(new).select(
-        "topic",
-        "offset",
-        F.unix_millis("timestamp").alias("timestamp_ms"),
-        "key",
-        "value",
-        "headers",
+        "topic", "offset", F.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
     )
     wanted = dict(kinds)
     return source.select(*SOURCE_COLUMNS).mapInArrow(lambda batches: decoded(batches, wanted), ROW_TYPE)
@@ -83,15 +77,13 @@ class LoadTable:
 
     Args:
         uri: Any that both Spark and pyarrow know.
-        keep: Number of snapshots that are kept.
     """
 
     def __init__(self, spark: SparkSession, uri: str, keep: int) -> None:
         self._spark = spark
         self.root = Folder(uri)
-        self.views = SnapshotStore(
-            f"{self.root.uri}/views", max(2, keep)
-        )  # the newest is read while the next is written
+        # The newest is read while the next is written.
+        self.views = SnapshotStore(f"{self.root.uri}/views", max(2, keep))
         self.history = Archive((self.root / "history").uri, counted="fate", order=_ORDER)
         self._tidy = False
 

@@ -52,7 +52,6 @@ class LoadTopicsAsker:
 
     Args:
         channel: Name of the channel; the topics have it as prefix.
-        timeout_s: Bound of one answer.
     """
 
     def __init__(self, client: ClientSettings, channel: str, *, timeout_s: float = 10.0) -> None:
@@ -112,7 +111,6 @@ class LoadViews:
     """One run of the job; `start` begins, and may be called again after the query ended.
 
     Args:
-        on_batch: Called after each batch.
         asker: How Kafka is asked; another one is for tests, as are the clocks.
     """
 

@@ -1,4 +1,4 @@
-"""The job partition-loads: samples of the last N hours become the load of each partition (design/partitions-samples.md).
+"""The job partition-loads: samples of the last N hours become the load of each partition (design/partitions.md).
 
 Each batch: read and decode (workers), add to the history, average the window (workers), write a snapshot, move the pointer. All
 that must outlive this process is in the pointer; Spark's checkpoint is scratch of one run.
@@ -39,7 +39,6 @@ class PartitionLoadsRun:
     """One run of the job; `start` begins, and may be called again after the query ended.
 
     Args:
-        on_batch: Called after each batch.
         now_ms: Wall clock: where the window ends.
     """
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from spark.cli.job import AcceptNewTopic, CompactHistory, Option
+
+_DAY_S = 86_400.0
+
 
 class PartitionFigures:
-    """What the batches say."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self.records = Counter(
             "statechannel_spark_partition_records_total",
@@ -27,7 +29,6 @@ class PartitionFigures:
         )
 
     def took(self, taken: PartitionBatchResult) -> None:
-        """A batch is done."""
         for reason, count in taken.records.items():
             self.records.labels(reason).inc(count)
         self.partitions.set(taken.partitions)
@@ -41,27 +42,26 @@ OFFSETS_MAX = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoadsOptions:
-    """The options of this job alone.
+    """The options of this job alone."""
 
-    Attributes:
-        table: Folder or URI of what it writes.
-        topic: The sample topic.
-        window_s: Length of the averaging window.
-        interval_s: Time between two samples of a partition.
-        cluster: Samples of other clusters do not count; empty: those of the Kafka that is read.
-        accept_new_topic: Continue with a topic that was created again.
-        keep: Snapshots that are kept.
-        compacts: Put the history's batches of days that are over into one.
-    """
-
-    table: str
-    topic: str
-    window_s: float = 6 * 3_600.0
-    interval_s: float = 60.0
-    cluster: str = ""
-    accept_new_topic: bool = False
-    keep: int = 10
-    compacts: bool = True
+    table: Annotated[
+        str, Option("--table", metavar="DIR", help="Where loads and history are written: a folder, or a URI.")
+    ]
+    topic: Annotated[
+        str, Option("--topic", metavar="NAME", help="Topic of the samples; as extensions.partitions.sample.topic.")
+    ] = "partition-samples"
+    window_s: Annotated[
+        float, Option("--window-s", min=60, max=30 * _DAY_S, help="Averaging window before now, in seconds.")
+    ] = 6 * 3_600.0
+    interval_s: Annotated[
+        float, Option("--interval-s", min=1, max=3_600, help="Time between two samples of a partition.")
+    ] = 60.0
+    cluster: Annotated[
+        str, Option("--cluster", metavar="ID", help="Samples of this cluster count. Default: the Kafka that is read.")
+    ] = ""
+    keep: Annotated[int, Option("--keep", min=2, max=10_000, help="Snapshots of the loads that are kept.")] = 10
+    compacts: CompactHistory = True
+    accept_new_topic: AcceptNewTopic = False
 
 
 class PartitionBatchResult(NamedTuple):
@@ -69,9 +69,7 @@ class PartitionBatchResult(NamedTuple):
 
     Attributes:
         records: Records by what became of them: "" for samples, else why they are none.
-        partitions: Partitions that have a load.
         minutes: Intervals of the window that have a sample.
-        slots: Intervals of the window.
     """
 
     records: Mapping[str, int]

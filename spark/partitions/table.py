@@ -18,8 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from loaddata.samples.averages import MISSING, Place, Sums, Window, cells_of, load_of
 from loaddata.samples.cluster_files import LOADS_NAME, lines_of
 from loaddata.samples.partitions import PartitionLoad
-from loaddata.samples.sample_record import InvalidSampleReason, decode_at
-from loaddata.samples.sample_topic import CLOCKS_MS
+from loaddata.samples.sample_topic import CLOCKS_MS, InvalidSampleReason, decode_at
 from spark.core.archive import Archive, day_of
 from spark.core.store import Folder, Pointer, SnapshotStore
 
@@ -61,14 +60,13 @@ LOAD: Final = pa.schema(
     ]
 )
 """The load of a partition, as `loaddata.samples.partitions.PartitionLoad`."""
+LOAD_FIGURES: Final = tuple(name for name in LOAD.names if name not in {"topic", "partition"})
 
 
 def decoded(batches: Iterator[pa.RecordBatch], partitions: int, cluster: str) -> Iterator[pa.RecordBatch]:
     """Rows of `ROW` for records with `SOURCE_COLUMNS`.
 
     Args:
-        batches: Of the source.
-        partitions: How many the sample topic has.
         cluster: Samples of other clusters are junk.
     """
     for batch in batches:
@@ -96,7 +94,6 @@ def averaged(batches: Iterator[pa.RecordBatch], ends: int) -> Iterator[pa.Record
     """Rows of `LOAD` for rows with `SUMS`.
 
     Args:
-        batches: Of sums.
         ends: Number of the interval behind the window.
     """
     for batch in batches:
@@ -114,15 +111,8 @@ def loaded(row: dict[str, Any], ends: int) -> dict[str, Any] | None:
     load = load_of(sums, ends - int(row["begins"]))
     if load is None:
         return None
-    return {
-        "topic": row["topic"],
-        "partition": row["partition"],
-        "disk_bytes": load.disk_bytes,
-        "bytes_in_per_s": load.bytes_in_per_s,
-        "bytes_out_per_s": load.bytes_out_per_s,
-        "cpu_units": load.cpu_units,
-        "completeness": load.completeness,
-    }
+    figures = {name: getattr(load, name) for name in LOAD_FIGURES}
+    return {"topic": row["topic"], "partition": row["partition"], **figures}
 
 
 ROW_TYPE: Final = from_arrow_schema(ROW)
@@ -138,7 +128,6 @@ def rows_of(records: DataFrame, positions: Mapping[int, int], partitions: int, c
     Args:
         records: With the columns of Kafka's source.
         positions: Next offset of each partition of the sample topic; what lies below was taken in before.
-        partitions: How many partitions that has.
         cluster: Samples of other clusters do not count.
     """
     known = F.lit(0).cast("long")
@@ -163,7 +152,6 @@ def newest_of(rows: DataFrame, window: Window) -> DataFrame:
 
 
 def loads_of(newest: DataFrame, window: Window) -> DataFrame:
-    """The load of each partition, rows of `LOAD`."""
     sums = [F.sum(F.col(name).cast(_SUM_TYPE)).alias(f"sum_{name}") for name in FIGURES]
     counts = [F.count(name).alias(f"n_{name}") for name in FIGURES]
     known = F.coalesce(*(F.col(name) for name in FIGURES)).isNotNull()
@@ -180,7 +168,6 @@ class PartitionTable:
 
     Args:
         uri: Any that both Spark and pyarrow know.
-        keep: Number of snapshots that are kept.
     """
 
     def __init__(self, spark: SparkSession, uri: str, keep: int) -> None:
@@ -250,7 +237,6 @@ class PartitionTable:
 
 
 def _loads_in(table: pa.Table) -> Iterator[tuple[Place, PartitionLoad]]:
-    figures = [name for name in LOAD.names if name not in {"topic", "partition"}]
     for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
         for row in batch.to_pylist():
-            yield (row["topic"], row["partition"]), PartitionLoad(**{name: row[name] for name in figures})
+            yield (row["topic"], row["partition"]), PartitionLoad(**{name: row[name] for name in LOAD_FIGURES})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spark.core.running import tasks_shown
-from spark.core.session import check_installed, open_session
+from spark.core.session import batch_session, check_installed
 from spark.errors import SparkJobError
 from statechannel.audit.engine import (
     ArchiveSource,
@@ -40,14 +38,14 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         ExportFileError: The export file is malformed; or the verdicts cannot be written.
         SparkJobError: Spark is not there, or fails; an option is unknown.
     """
+    del progress  # Spark has its own
     check_question(question)
     own, settings = parted_options(question.options)
     check_installed()
     jars = () if isinstance(question.source, ExportSource | ArchiveSource) else None
-    session = open_session("statechannel audit", conf=settings, jars=jars)
+    session = batch_session("statechannel audit", settings, jars)
     try:
-        with tasks_shown("replaying", session.sparkContext, progress):
-            return answer_with(session, question, own)
+        return answer_with(session, question, own)
     except GapsError as error:
         source = question.source
         name = f"The archive {source.folder}" if isinstance(source, ArchiveSource) else "The log"
@@ -55,14 +53,8 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         raise not_in_full(name, str(error), verdicts=question.verdicts is not None) from error
 
 
-def answer_with(
-    session: SparkSession, question: AuditQuestion, options: Mapping[str, str], *, spent: Counter[str] | None = None
-) -> AuditResult:
+def answer_with(session: SparkSession, question: AuditQuestion, options: Mapping[str, str]) -> AuditResult:
     """Answer by this session.
-
-    Args:
-        options: Of this engine.
-        spent: Is added to: processor seconds of the Python workers, by what they did, and `passes` over the log.
 
     Raises:
         GapsError: A full read was asked for and a partition has gaps.
@@ -83,8 +75,6 @@ def answer_with(
     tasks = int(options["tasks"]) if "tasks" in options else None
     with open_log(session, question.source, options) as log, Replay(session, log, request, tasks=tasks) as replay:
         result = replay.run()
-        if spent is not None:
-            spent.update(replay.spent_s, passes=replay.passes)
         if question.verdicts is not None:
             with new_file(question.verdicts) as file:
                 for lines in replay.verdict_lines():
@@ -93,7 +83,6 @@ def answer_with(
 
 
 def parted_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Options of this engine, and settings of Spark."""
     own = {name: value for name, value in options.items() if name in _OPTIONS}
     settings = {name: value for name, value in options.items() if name.startswith("spark.")}
     unknown = sorted(options.keys() - own.keys() - settings.keys())

@@ -64,7 +64,6 @@ class Share:
     planned: Mapping[bytes, int] = field(default_factory=dict)
 
     def own(self, keys: pa.Array) -> np.ndarray[Any, Any]:
-        """Which records of these keys it keeps."""
         names = pc.struct_field(pc.extract_regex(keys, _NAMESPACE), [0]).dictionary_encode()
         own = [self._task_of(name) == self.task for name in names.dictionary.to_pylist()]
         codes = pc.fill_null(names.indices, len(own)).to_numpy(zero_copy_only=False)

@@ -7,7 +7,6 @@ each other. It hands back findings as rows of `FINDINGS`, and those of all tasks
 from __future__ import annotations
 
 import gc
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,10 +22,10 @@ from spark.core.schemas import batch_of
 from statechannel.audit import origins, rejections
 from statechannel.audit.engine import GapCount, Wants
 from statechannel.audit.gap_list import sum_gap_rows
-from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.observers import Observers
+from statechannel.audit.ownership import MoveCause, move_fields
 from statechannel.audit.rejections import LostRaces, as_rows, race_counts, rejected_document
-from statechannel.audit.verdict_file import Observe, format_verdict
+from statechannel.audit.transfer.line import format_verdict
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead, Topic
@@ -34,7 +33,7 @@ from statechannel.protocol.overruling import OverruledState
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 from statechannel.replay.auditor import AuditFindings, findings_of
-from statechannel.replay.part import PartReader
+from statechannel.replay.part import Observer, PartReader
 from statechannel.replay.survey import STRICT, ReadFacts
 
 if TYPE_CHECKING:
@@ -117,14 +116,13 @@ def _fold(task: FoldTask, records: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 class _Part:
     """One partition's records in one task."""
 
-    def __init__(self, partition: int, task: FoldTask, observe: Observe | None) -> None:
+    def __init__(self, partition: int, task: FoldTask, observe: Observer | None) -> None:
         self.partition = partition
         self.records = 0
         self.inside = 0
         self.last = -1
         self.last_inside = -1
         self.in_order = True
-        self.unpacking_s = self.judging_s = 0.0
         self.outside = task.outside.get(partition)
         self.observers = Observers(task.wants)
         self.marks = 0
@@ -151,7 +149,6 @@ class _Part:
             return
         self.inside += size
         self.last_inside = int(offsets[size - 1])
-        before_s = time.thread_time()
         names = bytes_of(keys)
         self.marks += names[:size].count(COLD_START_KEY)
         rows = zip(
@@ -163,15 +160,12 @@ class _Part:
             bytes_of(values),
             strict=False,  # the endless ones end with the others
         )
-        self.unpacking_s += time.thread_time() - before_s
-        before_s = time.thread_time()
         if self.storyteller is not None:
             held = list(rows)
             self.storyteller.read(held)
             self.reader.read(held)
         else:
             self.reader.read(rows)
-        self.judging_s += time.thread_time() - before_s
 
     def findings(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
         part = self.reader.result()
@@ -184,7 +178,6 @@ class _Part:
             "inside": self.inside,
             "last": self.last_inside,
             "in_order": self.in_order,
-            "spent_s": {"unpacking": self.unpacking_s, "judging": self.judging_s},
             "verdicts": {verdict.value: count for verdict, count in findings.verdicts.items()},
             "owners": dict(findings.owners),
             "bundles": findings.bundles,
@@ -223,8 +216,6 @@ class _Part:
 
 
 class _Run:
-    """One task."""
-
     def __init__(self, task: FoldTask) -> None:
         self._task = task
         self._parts: dict[int, _Part] = {}

@@ -246,7 +246,6 @@ class DirectTopic:
 
 
 def _names(keys: Iterable[bytes | None]) -> Iterator[bytes]:
-    """Their namespaces."""
     for key in keys:
         parts = (key or b"").split(b"/", 2)
         if len(parts) > 1:
@@ -306,11 +305,7 @@ def topic_log(
 
 @contextmanager
 def open_log(session: SparkSession, source: Source, options: Mapping[str, str]) -> Iterator[ReplayLog]:
-    """The source of an audit's question.
-
-    Args:
-        options: Of the audit engine `spark`.
-    """
+    """The source of an audit's question."""
     if isinstance(source, ExportSource):
         with export_log(session, source.path) as log:
             yield log

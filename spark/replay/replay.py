@@ -7,7 +7,6 @@ finds out whether that holds; where it does not, the facts are gathered and the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -63,7 +62,6 @@ class ReplayLog:
     """Records as rows, with what is known of the whole.
 
     Attributes:
-        name: For people.
         rows: partition, offset, timestamp_ms, key, value; those of partition -1 are notes of the reader.
         ends: Offset after the last record of each partition, empty ones too.
         now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
@@ -133,10 +131,6 @@ class Replay:
         tasks: Number of parts of the fold; None chooses by the length of the log.
         presorted: Rows are not sorted before the fold: where all runs in one process, they come in the order of the source,
             which is that of the log. The fold sees whether it holds, and if not, they are sorted and folded again.
-
-    Attributes:
-        passes: How often the log was folded.
-        spent_s: Processor seconds of the Python workers, by what they did.
     """
 
     def __init__(
@@ -166,7 +160,6 @@ class Replay:
         self._facts: dict[int, ReadFacts] = {}
         self._known: dict[int, CompleteFrom | None] = {}
         self.passes = 0
-        self.spent_s: Counter[str] = Counter()
 
     def __enter__(self) -> Replay:
         return self
@@ -228,7 +221,6 @@ class Replay:
                     exit_code=ExitCode.TABLE_UNUSABLE,
                 )
             self._seen[partition].take(body)
-            self.spent_s.update(body["spent_s"])
         suspects = [number for number, seen in sorted(self._seen.items()) if self._lacks_offsets(number, seen)]
         self._gapped = sorted(self._cleaned(suspects))
         self._check_reading()

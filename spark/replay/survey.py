@@ -77,7 +77,6 @@ class PartitionSurvey(NamedTuple):
 
     @property
     def strict(self) -> ReadFacts:
-        """How the partition is read, if it has none."""
         return ReadFacts(stop=self.stop, cold_starts=self.cold_starts)
 
 
@@ -172,7 +171,6 @@ def cleaned_partitions(rows: DataFrame, ends: Mapping[int, int], *, oldest_kept_
     """Partitions that lack an offset that can have been cleaned (`statechannel.replay.survey.has_gaps`).
 
     Args:
-        rows: Of these partitions.
         ends: Offset after the last of each.
     """
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms).groupBy("partition").agg(F.max("offset").alias("newest"))

@@ -10,7 +10,6 @@ from statechannel.api.channel import Opening, StateChannel
 from statechannel.api.guard import Admission, AdmittedCounts, Redirect
 from statechannel.api.member import PendingTicket, Ticket, WrongLoopError
 from statechannel.api.status import FlightStatus, MemberStatus, PartitionStatus, RuntimeStatus
-from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.broker.changes import Change, ChangesError, Derived, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
@@ -29,6 +28,7 @@ from statechannel.engine.commands import (
 )
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
+from statechannel.operations.checks import ArgumentTypeError, ArgumentValueError
 from statechannel.protocol.bundle import BundleRange
 from statechannel.protocol.bundle import named_topic_hash as topic_hash
 from statechannel.settings import Settings, SettingsError, load_settings

@@ -5,25 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from statechannel.api.channel import StateChannel
-from statechannel.api.member import Ticket
 from statechannel.broker import arguments
 from statechannel.broker.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
-from statechannel.broker.loop_thread import LoopThread
-from statechannel.broker.opening_process import OfOneProcess
+from statechannel.broker.loop_thread import BlockingTwin, LoopThread, direct, in_loop, making, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
-    from statechannel.api.guard import Admission, AdmittedCounts, Redirect
-    from statechannel.api.status import MemberStatus
+    from statechannel.api.member import Ticket
     from statechannel.broker.changes import Change
     from statechannel.broker.exits import Stopped
-    from statechannel.engine.cluster_view import ClusterView
-    from statechannel.engine.commands import Command, Outcome, Owned
+    from statechannel.engine.commands import Outcome
     from statechannel.engine.placement import Placement
     from statechannel.settings import Settings
 
@@ -53,12 +48,13 @@ class BlockingTicket:
         return self._loop.call(self._ticket.outcome(timeout_s))
 
 
-class BlockingStateChannel(OfOneProcess):
+class BlockingStateChannel(BlockingTwin):
     """See `statechannel.api.StateChannel`. May be used by several threads at once."""
 
+    _twin: StateChannel
+
     def __init__(self, loop: LoopThread, channel: StateChannel, hooks: ThreadedHooks | None) -> None:
-        self._loop = loop
-        self._channel = channel
+        super().__init__(loop, channel)
         self._hooks = hooks
 
     @classmethod
@@ -117,127 +113,63 @@ class BlockingStateChannel(OfOneProcess):
                     threaded.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._loop.process.forked is None:  # the child of a fork leaves the block, too: nothing there is its own
-            self.close()
-
-    def ask(self, command: Command) -> Outcome:
-        """See `StateChannel.ask`."""
-        refuse_inside_hook("StateChannel.ask")
-        return self._loop.call(self._channel.ask(command))
+    ask = waiting(StateChannel.ask)
+    lookup_cached = direct(StateChannel.lookup_cached)
+    guard = direct(StateChannel.guard)
+    admitted = direct(StateChannel.admitted)
+    transfer = making(BlockingTicket, StateChannel.transfer)
+    unload = making(BlockingTicket, StateChannel.unload)
+    split = making(BlockingTicket, StateChannel.split)
+    create_namespace = making(BlockingTicket, StateChannel.create_namespace)
+    delete_namespace = making(BlockingTicket, StateChannel.delete_namespace)
+    resume_repair = waiting(StateChannel.resume_repair)
+    status = in_loop(StateChannel.status)
+    picture = in_loop(StateChannel.picture)
+    owners = in_loop(StateChannel.owners)
+    digest = in_loop(StateChannel.digest)
+    serves = direct(StateChannel.serves)
+    accepts_writes = direct(StateChannel.accepts_writes)
 
     def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
         """See `StateChannel.lookup`."""
         refuse_inside_hook("StateChannel.lookup")
         if timeout_s is None:
-            owner = self._channel.lookup_cached(name)
+            owner = self._twin.lookup_cached(name)
             if owner is not None:
                 return owner
-        return self._loop.call(self._channel.lookup(name, timeout_s, read_only=read_only))
-
-    def lookup_cached(self, name: str) -> Owned | None:
-        """See `StateChannel.lookup_cached`."""
-        return self._channel.lookup_cached(name)
-
-    def guard(self, name: str, *, write: bool = True, size_bytes: int = 0) -> Admission | Redirect:
-        """See `StateChannel.guard`."""
-        return self._channel.guard(name, write=write, size_bytes=size_bytes)
-
-    def admitted(self) -> dict[str, AdmittedCounts]:
-        """See `StateChannel.admitted`."""
-        return self._channel.admitted()
-
-    def transfer(self, name: str, to: str, *, reason: str | None = None) -> BlockingTicket:
-        """See `StateChannel.transfer`."""
-        return BlockingTicket(self._loop, self._loop.call(self._channel.transfer(name, to, reason=reason)))
-
-    def unload(self, name: str, *, reason: str | None = None) -> BlockingTicket:
-        """See `StateChannel.unload`."""
-        return BlockingTicket(self._loop, self._loop.call(self._channel.unload(name, reason=reason)))
-
-    def split(self, name: str, *, at: Sequence[int] = (), parts: int = 2, reason: str | None = None) -> BlockingTicket:
-        """See `StateChannel.split`."""
-        split = self._channel.split(name, at=at, parts=parts, reason=reason)
-        return BlockingTicket(self._loop, self._loop.call(split))
-
-    def create_namespace(self, name: str, bundles: int = 4, *, reason: str | None = None) -> BlockingTicket:
-        """See `StateChannel.create_namespace`."""
-        return BlockingTicket(self._loop, self._loop.call(self._channel.create_namespace(name, bundles, reason=reason)))
-
-    def delete_namespace(self, name: str, *, reason: str | None = None) -> BlockingTicket:
-        """See `StateChannel.delete_namespace`."""
-        return BlockingTicket(self._loop, self._loop.call(self._channel.delete_namespace(name, reason=reason)))
-
-    def resume_repair(self) -> Outcome:
-        """See `StateChannel.resume_repair`."""
-        refuse_inside_hook("StateChannel.resume_repair")
-        return self._loop.call(self._channel.resume_repair())
+        return self._loop.call(self._twin.lookup(name, timeout_s, read_only=read_only))
 
     def ticket(self, operation: str) -> BlockingTicket:
         """See `StateChannel.ticket`."""
-        return BlockingTicket(self._loop, self._channel.ticket(operation))
+        return BlockingTicket(self._loop, self._twin.ticket(operation))
 
     def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change]:
         """See `StateChannel.changes`. Each step of the iterator waits for the next change."""
         refuse_inside_hook("StateChannel.changes")
-        yield from self._loop.iterate(self._channel.changes(since, limit=limit))
-
-    def status(self) -> MemberStatus:
-        """See `StateChannel.status`."""
-        return self._loop.ask(self._channel.status)
-
-    def picture(self) -> ClusterView:
-        """See `StateChannel.picture`."""
-        return self._loop.ask(self._channel.picture)
-
-    def owners(self, namespace: str) -> dict[str, str]:
-        """See `StateChannel.owners`."""
-        return self._loop.ask(lambda: self._channel.owners(namespace))
+        yield from self._loop.iterate(self._twin.changes(since, limit=limit))
 
     def serving(self) -> dict[str, int]:
         """See `StateChannel.serving`."""
-        return {} if self._channel.stopped is not None else self._loop.ask(self._channel.serving)
-
-    def serves(self, bundle: str) -> int | None:
-        """See `StateChannel.serves`."""
-        return self._channel.serves(bundle)
-
-    def accepts_writes(self, bundle: str) -> int | None:
-        """See `StateChannel.accepts_writes`."""
-        return self._channel.accepts_writes(bundle)
-
-    def digest(self) -> tuple[str, dict[int, int]]:
-        """See `StateChannel.digest`."""
-        return self._loop.ask(self._channel.digest)
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """See `StateChannel.stopped`."""
-        return self._channel.stopped
+        return {} if self._twin.stopped is not None else self._loop.ask(self._twin.serving)
 
     def wait_stopped(self) -> Stopped:
         """See `StateChannel.wait_stopped`."""
         refuse_inside_hook("StateChannel.wait_stopped")
-        if self._loop.ended and self._channel.stopped is not None:
-            return self._channel.stopped
-        return self._loop.call(self._channel.wait_stopped())
+        if self._loop.ended and self._twin.stopped is not None:
+            return self._twin.stopped
+        return self._loop.call(self._twin.wait_stopped())
 
     @property
     def shutdown_budget_s(self) -> float:
         """See `StateChannel.shutdown_budget_s`."""
-        return self._channel.shutdown_budget_s
+        return self._twin.shutdown_budget_s
 
     def shutdown(self, budget_s: float | None = None) -> Stopped:
         """See `StateChannel.shutdown`."""
         refuse_inside_hook("StateChannel.shutdown")
-        if self._loop.ended and self._channel.stopped is not None:
-            return self._channel.stopped
-        return self._loop.call(self._channel.shutdown(budget_s))
+        if self._loop.ended and self._twin.stopped is not None:
+            return self._twin.stopped
+        return self._loop.call(self._twin.shutdown(budget_s))
 
     def close(self) -> None:
         """See `StateChannel.close`; the private loop ends, too. A second call does nothing.
@@ -246,6 +178,6 @@ class BlockingStateChannel(OfOneProcess):
         dictionary, and `stopped`, `wait_stopped` and `shutdown` still return how it ended.
         """
         refuse_inside_hook("StateChannel.close")
-        self._loop.finish(self._channel.close)
+        super().close()
         if self._hooks is not None:
             self._hooks.close()

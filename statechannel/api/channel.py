@@ -7,7 +7,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from statechannel.api.extensions import Running, placement_of
+from statechannel.api.extensions import Running, checks_of, placement_of
 from statechannel.api.member import ChannelMember
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, open_member
@@ -121,6 +121,7 @@ class StateChannel(ChannelMember):
                 non_persistent=non_persistent,
                 properties=properties,
                 extensions=[extension.name for extension in extensions],
+                checks=checks_of(extensions),
             )
             opened = await open_member(
                 values,

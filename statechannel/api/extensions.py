@@ -44,7 +44,11 @@ class ExtensionError(StateChannelError):
 
 @runtime_checkable
 class Extension(Protocol):
-    """One extension of one member. All methods are called in the loop's thread."""
+    """One extension of one member. All methods are called in the loop's thread.
+
+    One that checks requests before its broker executes them names the checks in a further attribute, `checks`, which heartbeats
+    carry, and registers each with `check_before` in `start`; until then such requests are rejected.
+    """
 
     name: str
 
@@ -70,6 +74,11 @@ class Extension(Protocol):
         ...
 
 
+def checks_of(extensions: Sequence[Extension]) -> list[str]:
+    """Checks that extensions make before their broker executes requests: their `checks`, where they have any."""
+    return sorted({name for extension in extensions for name in getattr(extension, "checks", ())})
+
+
 class ExtensionMaker(Protocol):
     """Signature of an entry point."""
 
@@ -87,7 +96,6 @@ class ExtensionMaker(Protocol):
 
 
 def installed() -> Mapping[str, EntryPoint]:
-    """Entry points by name."""
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
@@ -169,11 +177,15 @@ class Running:
         """Close the started ones in reverse order; one that fails or hangs does not block the others."""
         while self._started:
             extension = self._started.pop()
+            limit = asyncio.timeout(self.close_timeout_s)
             try:
-                async with asyncio.timeout(self.close_timeout_s):
+                async with limit:
                     await extension.close()
             except Exception:
-                self._log.exception("extension-not-closed", extension=extension.name)
+                if limit.expired():
+                    self._log.error("extension-not-closed", extension=extension.name, limit_s=self.close_timeout_s)
+                else:
+                    self._log.exception("extension-not-closed", extension=extension.name, limit_s=self.close_timeout_s)
 
     def status(self) -> dict[str, Any]:
         """Status of each by name; one that fails does not affect the others."""
@@ -189,5 +201,4 @@ def _status(extension: Extension, log: SafeLogger) -> dict[str, Any]:
 
 
 def placement_of(extensions: Sequence[Extension]) -> Placement | None:
-    """The first placement that an extension offers."""
     return next((extension.placement for extension in extensions if extension.placement is not None), None)

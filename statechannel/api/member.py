@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 from ulid import ULID
 
 from statechannel.api.guard import Admission, AdmittedCounts, Guard, Redirect
-from statechannel.broker import arguments
 from statechannel.broker.hooks import refuse_inside_hook
 from statechannel.broker.opening_process import OfOneProcess
-from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
-from statechannel.engine.cluster_view import BrokerSeen, ClusterView, ClusterViews, brokers_of, owners_of
+from statechannel.engine.cluster_view import BrokerSeen, ClusterView, ClusterViews, owners_of, seen_brokers
 from statechannel.engine.commands import AwaitOperation, NotFound, Started, Unknown
 from statechannel.errors import StateChannelError
+from statechannel.operations import checks
+from statechannel.operations.table import OPERATIONS, RequestCommand, check
 from statechannel.protocol.bundle import MAX_CHILDREN, namespace_bounds
 from statechannel.protocol.digest import digest
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from statechannel.broker.assembly import Access, Opened
     from statechannel.broker.changes import Change, Watcher
     from statechannel.broker.exits import Stopped
-    from statechannel.broker.handlers import Handler
+    from statechannel.broker.handlers import Handler, RequestCheck
     from statechannel.engine.commands import Command, Outcome
     from statechannel.engine.config import Identity
     from statechannel.kafka.topic_policy import TopicPolicy
@@ -104,7 +104,7 @@ class Ticket:
             `Started`, or the final outcome if it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
         """
         self._channel._enter("Ticket.started")  # noqa: SLF001 - the two are one
-        arguments.seconds("timeout_s", timeout_s)
+        checks.seconds("timeout_s", timeout_s)
         if self._begun is None:
             return await self.outcome(timeout_s)
         try:
@@ -122,7 +122,7 @@ class Ticket:
             first record, where no record of it was read.
         """
         self._channel._enter("Ticket.outcome")  # noqa: SLF001 - the two are one
-        arguments.seconds("timeout_s", timeout_s)
+        checks.seconds("timeout_s", timeout_s)
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
         first: Outcome | None = None
@@ -252,7 +252,7 @@ class ChannelMember(OfOneProcess):
         """
         self._enter("StateChannel.lookup")
         command = commands.Lookup(name, self._settings.lookups.timeout_s if timeout_s is None else timeout_s, read_only)
-        arguments.check(command)
+        check(command)
         owner = self._host.cached_owner(name)
         if owner is None:
             return await self._host.submit(command)
@@ -267,29 +267,25 @@ class ChannelMember(OfOneProcess):
         It never waits, and starts no assignment. None says nothing about the bundle: call `lookup`. None once this member has
         stopped. May be called from any thread, and inside hooks.
         """
-        arguments.text("name", name)
+        checks.text("name", name)
         return self._host.cached_owner(name)
 
     @_ticketed
     async def transfer(self, name: str, to: str, *, reason: str | None = None) -> Ticket:
         """Hand a bundle, or a topic's bundle, over to the named broker."""
-        arguments.text("to", to)
-        operation = _new_operation()
-        return self._begin(commands.Transfer(name, to, operation, self._command_timeout_s, reason), operation)
+        checks.text("to", to)
+        return self._begin(commands.Transfer(name, to, _new_operation(), self._command_timeout_s, reason))
 
     @_ticketed
     async def unload(self, name: str, *, reason: str | None = None) -> Ticket:
         """Release a bundle; the next lookup assigns it again."""
-        operation = _new_operation()
-        return self._begin(commands.Unload(name, operation, self._command_timeout_s, reason), operation)
+        return self._begin(commands.Unload(name, _new_operation(), self._command_timeout_s, reason))
 
     @_ticketed
     async def split(self, name: str, *, at: Sequence[int] = (), parts: int = 2, reason: str | None = None) -> Ticket:
         """Split a bundle at the given hashes, or evenly into `parts`."""
-        operation = _new_operation()
-        positions = arguments.hashes("at", at)
-        command = commands.Split(name, operation, self._command_timeout_s, positions, parts, reason)
-        return self._begin(command, operation)
+        positions = checks.hashes("at", at)
+        return self._begin(commands.Split(name, _new_operation(), self._command_timeout_s, positions, parts, reason))
 
     @_ticketed
     async def create_namespace(self, name: str, bundles: int = 4, *, reason: str | None = None) -> Ticket:
@@ -298,19 +294,16 @@ class ChannelMember(OfOneProcess):
         Raises:
             ArgumentValueError: Not 1 to 32,768 bundles.
         """
-        arguments.text("name", name)
-        arguments.whole("bundles", bundles, 1, MAX_CHILDREN)
-        operation = _new_operation()
+        checks.text("name", name)
+        checks.whole("bundles", bundles, 1, MAX_CHILDREN)
         bounds = tuple(namespace_bounds(bundles))
-        command = commands.CreateNamespace(name, bounds, operation, self._command_timeout_s, reason)
-        return self._begin(command, operation)
+        return self._begin(commands.CreateNamespace(name, bounds, _new_operation(), self._command_timeout_s, reason))
 
     @_ticketed
     async def delete_namespace(self, name: str, *, reason: str | None = None) -> Ticket:
         """Close a namespace to lookups, unload its bundles, and delete it."""
-        arguments.text("name", name)
-        operation = _new_operation()
-        return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s, reason), operation)
+        checks.text("name", name)
+        return self._begin(commands.DeleteNamespace(name, _new_operation(), self._command_timeout_s, reason))
 
     async def resume_repair(self) -> Outcome:
         """End a repair pause on this member early."""
@@ -319,13 +312,13 @@ class ChannelMember(OfOneProcess):
 
     def ticket(self, operation: str) -> Ticket:
         """The ticket of an operation, started by any broker, also before a restart."""
-        arguments.text("operation", operation)
+        checks.text("operation", operation)
         self._host.process.require()
         return Ticket(self, operation)
 
-    def _begin(self, command: Command, operation: str) -> Ticket:
+    def _begin(self, command: Begun) -> Ticket:
         self._check_loop(f"StateChannel.{_METHODS[type(command)]}")
-        return Ticket(self, operation, self._host.submit(command))
+        return Ticket(self, command.operation, self._host.submit(command))
 
     @property
     def _command_timeout_s(self) -> float:
@@ -347,8 +340,8 @@ class ChannelMember(OfOneProcess):
             ChannelStoppedError: This member has stopped.
         """
         self._enter("StateChannel.changes")
-        arguments.offsets("since", since)
-        arguments.whole("limit", limit, 1)
+        checks.offsets("since", since)
+        checks.whole("limit", limit, 1)
         watcher = self._host.live.watch(limit)
         ends = [replica.position for replica in self._host.engine.replicas]
         try:
@@ -378,7 +371,8 @@ class ChannelMember(OfOneProcess):
     def brokers(self) -> list[BrokerSeen]:
         """The live brokers, including this one, sorted by id."""
         self._look("brokers")
-        return brokers_of(self._host.engine.context)
+        context = self._host.engine.context
+        return seen_brokers(context.members, context.now.mono_s)
 
     def broker_ids(self) -> list[str]:
         """The ids of the live brokers, sorted; where no more than those is wanted, much cheaper than `brokers`."""
@@ -399,20 +393,20 @@ class ChannelMember(OfOneProcess):
     def locate(self, name: str) -> str | NotFound:
         """The live bundle that a bundle's or topic's name means."""
         self._look("locate")
-        arguments.text("name", name)
+        checks.text("name", name)
         bundle = self._host.engine.locate(name)
         return bundle if isinstance(bundle, NotFound) else bundle.name
 
     def owners(self, namespace: str) -> dict[str, str]:
         """Broker by bundle, for the bundles of a namespace that are assigned or being assigned to it."""
         self._look("owners")
-        arguments.text("namespace", namespace)
+        checks.text("namespace", namespace)
         return owners_of(self._host.engine.context, namespace)
 
     def holder(self, bundle: str) -> str | None:
         """Broker that serves a bundle, or to which it is being assigned; None if there is neither."""
         self._look("holder")
-        arguments.text("bundle", bundle)
+        checks.text("bundle", bundle)
         located = self._host.engine.locate(bundle)
         return None if isinstance(located, NotFound) else located.to or located.owner
 
@@ -472,19 +466,26 @@ class ChannelMember(OfOneProcess):
             on_reply: Called once in the loop with the reply, if one is read in time.
         """
         self._look("request")
-        arguments.one_of("asked", asked, RequestCommand)
-        arguments.one_of("args", args, dict)
-        arguments.seconds("timeout_s", timeout_s)
+        checks.one_of("asked", asked, RequestCommand)
+        checks.one_of("args", args, dict)
+        checks.seconds("timeout_s", timeout_s)
         if on_reply is not None:
-            arguments.function("on_reply", on_reply)
+            checks.function("on_reply", on_reply)
         return self._host.request(asked, args, timeout_s, on_reply)
 
     def answer_for(self, extension: str, handler: Handler) -> None:
         """Register a handler for requests to an extension from the requests topic."""
         self._look("answer_for")
-        arguments.text("extension", extension)
-        arguments.function("handler", handler)
+        checks.text("extension", extension)
+        checks.function("handler", handler)
         self._host.handlers.register(extension, handler)
+
+    def check_before(self, check: str, refusal: RequestCheck) -> None:
+        """Register a check that this broker makes before it executes a request, such as `may-take`."""
+        self._look("check_before")
+        checks.text("check", check)
+        checks.function("refusal", refusal)
+        self._host.handlers.check_before(check, refusal)
 
     def watch(self, limit: int) -> Watcher:
         """Subscribe to the records accepted from now on, at most `limit` behind; `changes` also returns the past.
@@ -493,7 +494,7 @@ class ChannelMember(OfOneProcess):
             ChangesError: A partition is not caught up now, so changes would be missed: try again soon.
         """
         self._look("watch")
-        arguments.whole("limit", limit, 1)
+        checks.whole("limit", limit, 1)
         return self._host.live.watch(limit)
 
     def serving(self) -> dict[str, int]:
@@ -517,10 +518,10 @@ class ChannelMember(OfOneProcess):
         Raises:
             ArgumentTypeError, ArgumentValueError: `bundle` is not the key of a bundle, but a topic, for example.
         """
-        arguments.text("bundle", bundle)
+        checks.text("bundle", bundle)
         generation = self._host.serves(bundle)
         if generation is None:
-            arguments.bundle_key("bundle", bundle)
+            checks.bundle_key("bundle", bundle)
         return generation
 
     def accepts_writes(self, bundle: str) -> int | None:
@@ -533,10 +534,10 @@ class ChannelMember(OfOneProcess):
         Raises:
             ArgumentTypeError, ArgumentValueError: `bundle` is not the key of a bundle, but a topic, for example.
         """
-        arguments.text("bundle", bundle)
+        checks.text("bundle", bundle)
         generation = self._host.accepts_writes(bundle)
         if generation is None:
-            arguments.bundle_key("bundle", bundle)
+            checks.bundle_key("bundle", bundle)
         return generation
 
     def guard(self, name: str, *, write: bool = True, size_bytes: int = 0) -> Admission | Redirect:
@@ -555,9 +556,9 @@ class ChannelMember(OfOneProcess):
         Raises:
             ArgumentTypeError, ArgumentValueError: An argument is invalid.
         """
-        arguments.text("name", name)
-        arguments.flag("write", write)
-        arguments.whole("size_bytes", size_bytes, 0)
+        checks.text("name", name)
+        checks.flag("write", write)
+        checks.whole("size_bytes", size_bytes, 0)
         return self._guard.admit(name, write=write, size_bytes=size_bytes)
 
     def admitted(self) -> dict[str, AdmittedCounts]:
@@ -582,13 +583,8 @@ class ChannelMember(OfOneProcess):
         return self._host.stopped
 
 
-_METHODS: dict[type, str] = {
-    commands.Transfer: "transfer",
-    commands.Unload: "unload",
-    commands.Split: "split",
-    commands.CreateNamespace: "create_namespace",
-    commands.DeleteNamespace: "delete_namespace",
-}
+Begun = commands.Transfer | commands.Unload | commands.Split | commands.CreateNamespace | commands.DeleteNamespace
+_METHODS = {spec.kind: spec.command.replace("-", "_") for spec in OPERATIONS.values()}
 
 
 def _new_operation() -> str:

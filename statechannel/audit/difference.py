@@ -29,10 +29,6 @@ class AcceptedState(NamedTuple):
     id: str
 
     @property
-    def is_namespace(self) -> bool:
-        return self.key.count("/") == 1
-
-    @property
     def owner(self) -> str | None:
         if self.state == State.ASSIGNED:
             return self.to
@@ -140,12 +136,12 @@ def _row(name: str, partition: int, left: AcceptedState | None, right: AcceptedS
         "kind": "namespace" if name.count("/") == 1 else "bundle",
         "change": change,
         "differs": differs,
-        "before": _side(left),
-        "after": _side(right),
+        "before": side_fields(left),
+        "after": side_fields(right),
     }
 
 
-def _side(accepted: AcceptedState | None) -> dict[str, Any] | None:
+def side_fields(accepted: AcceptedState | None) -> dict[str, Any] | None:
     if accepted is None:
         return None
     return {

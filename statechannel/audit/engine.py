@@ -50,7 +50,6 @@ class LiveSource:
     """The topic of a running channel, up to its end as of the start of the audit.
 
     Attributes:
-        properties: Connection properties of librdkafka.
         export: Writes the topic to an export file, for engines that read files only.
     """
 
@@ -75,20 +74,13 @@ class Wants:
     """Optional parts of the result.
 
     Attributes:
-        gaps: The gaps in service.
-        gap_count: Only their number.
-        races: Lost races.
+        gap_count: Only the number of gaps.
         history: Bundle, topic or namespace whose records are listed.
-        owned: Owners of bundles.
-        moves: Changes of owner by hour and cause.
         cuts: The part of each partition before the moment.
-        rejected: Rejected records by reason, writer and winner.
         states: Every accepted state.
-        origins: The start of each operation.
         all_records: The records of all namespaces are listed, as a history.
         window: Part of the log to which the history and the rejected records are limited.
         by: Broker to whose records they are limited.
-        gap_filter: The gaps that are listed.
     """
 
     gaps: bool = False
@@ -135,13 +127,8 @@ class AuditQuestion:
 class Rows(Protocol):
     """Findings that can be iterated repeatedly; they need not be in memory."""
 
-    def __len__(self) -> int:
-        """Number of rows."""
-        ...
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Rows in order."""
-        ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
 
 class GapCount(NamedTuple):
@@ -153,19 +140,16 @@ class GapCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """Result of an audit; each part is None unless requested. Parts have the form of the JSON output.
+    """Result of an audit; each part is None unless requested. Parts have the form of the JSON output (design/cli.md).
 
     Attributes:
-        answer: The audit's answer (design/cli.md).
         named: False if the log has no record of the subject of the history.
         cuts: By partition.
         complete: From where on a compacted log is complete, and whether it has the answer; empty without gaps
             (`statechannel.replay.auditor.completeness`).
         gaps, history: May be too large for memory: iterate over them.
-        gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_list`).
-        rejected: See `statechannel.audit.rejections`.
+        gap_sums: By namespace, with `gaps`.
         states: Lines of the digest, by key.
-        origins: See `statechannel.audit.origins.put_together`.
     """
 
     answer: dict[str, Any]
@@ -189,9 +173,7 @@ class ProgressBar(Protocol):
 
     def __call__(
         self, doing: str, total: int | None, *, unit: str = ""
-    ) -> AbstractContextManager[Callable[[int], None]]:
-        """Open it."""
-        ...
+    ) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 class AuditEngine(Protocol):
@@ -212,10 +194,7 @@ class ArchiveExport(Protocol):
     def __call__(
         self, source: ArchiveSource, path: Path, options: Mapping[str, str], *, progress: ProgressBar
     ) -> object:
-        """Write it.
-
-        Args:
-            options: Settings of the engine.
+        """Write it, by the engine's settings.
 
         Raises:
             StateChannelError: The archive cannot be read, or the file not be written.

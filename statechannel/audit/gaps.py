@@ -12,20 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.audit.incident import seconds
-from statechannel.audit.ownership import (
-    SERVED,
-    LostOwner,
-    Trail,
-    Trails,
-    lost_of,
-    never_served,
-    process_started_ms,
-    repair_reason,
-    splits_of,
-    was_served,
-)
-from statechannel.audit.writers import WritersHeard
+from statechannel.audit.ownership import SERVED, Trail, Trails, never_served, process_started_ms, splits_of, was_served
 from statechannel.engine.proposals import SHUTDOWN
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.keys import KeyState
@@ -35,6 +22,10 @@ from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver
+from statechannel.stories.bundle import LostOwner, lost_of, repair_reason
+from statechannel.stories.incident import seconds
+from statechannel.stories.processes import WritersHeard
 
 _BRIEF_MAX = 60
 _BEFORE_LOG = "began before the first record judged"
@@ -155,7 +146,7 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-class Gaps:
+class Gaps(JoinObserver):
     """Finds the gaps in service of every bundle. Feed it an audit's observations in log order.
 
     A bundle that was never served has no gap; a split has none either, since the parent serves until the children do.

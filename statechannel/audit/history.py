@@ -3,48 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import orjson
 
+from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
-from statechannel.audit.ownership import lost_of, repair_reason
 from statechannel.audit.rejections import winner_fields
 from statechannel.audit.spool import Spool
 from statechannel.protocol.bounded import remember
-from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, range_name, split_typed_topic, topic_hash
+from statechannel.protocol.bundle import KeyParts, parse_key, range_name
 from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
-from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
+from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver
+from statechannel.stories.bundle import (
+    HistoryLine,
+    contains,
+    history_fields,
+    history_line,
+    lost_of,
+    meant,
+    overlap,
+    owners_after,
+)
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryLine:
-    """One record of a bundle's history: on its own key, its parents', or its namespace's."""
+def subject_of(name: str, option: str = "") -> tuple[KeyParts, str]:
+    """The range of a bundle, namespace or topic that is asked about, and its title.
 
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: str
-    verdict: Verdict
-    kind: str
-    note: str
-    version: int | None = None
-    state: str | None = None
-    from_: str | None = None
-    to: str | None = None
-    by: str | None = None
-    action: str | None = None
-    operation: str | None = None
-    reason: str | None = None
+    Args:
+        option: Option that held the name.
+
+    Raises:
+        AuditQuestionError: The name is none of these.
+    """
+    try:
+        return meant(name)
+    except ValueError as error:
+        raise AuditQuestionError(
+            f"{option}{error}.", hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+        ) from None
 
 
-class History:
+class History(JoinObserver):
     """Collects the records of one bundle: on its own key, on ranges that contain it or are part of it, on its namespace.
 
     For a topic, those of every bundle that ever held the topic's hash; for a namespace, those of all its bundles; without
@@ -100,9 +106,6 @@ class History:
                     return True
         return False
 
-    def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Ignore a record of a joining reader: it has no verdict, and is not listed."""
-
     def joined(self, view: View, *, sure: bool) -> None:
         """Continue the history from a joining reader's view."""
         if not sure:
@@ -129,7 +132,7 @@ class History:
         line = history_line(record, judgement)
         if judgement.verdict is Verdict.CONTROL:
             by, incarnation = control_writer(record.value)
-            line = replace(line, kind="mark", by=by, note=judgement.why)
+            line = line._replace(kind="mark", by=by, note=judgement.why)
             self._list(line, {"relation": "none"} | NO_CHANGE | {"incarnation": incarnation})
         else:
             self._list(line, {"relation": "none"} | self._changes.describe(record, judgement))
@@ -149,9 +152,9 @@ class History:
             return "bundle"
         if parts == wanted:
             return "own"
-        if parts.lower <= wanted.lower and end_of(wanted) <= end_of(parts):
+        if contains(parts, wanted):
             return "ancestor"
-        return "descendant" if wanted.lower <= parts.lower and end_of(parts) <= end_of(wanted) else "overlapping"
+        return "descendant" if contains(wanted, parts) else "overlapping"
 
 
 def history_order(row: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -170,96 +173,6 @@ def control_writer(value: bytes | None) -> tuple[str | None, str | None]:
     return broker if isinstance(broker, str) else None, incarnation if isinstance(incarnation, str) else None
 
 
-def meant(name: str) -> tuple[KeyParts, str]:
-    """The range of a name and its title: a namespace, a bundle, or a topic as the range of its hash alone.
-
-    Raises:
-        ValueError: The name is invalid.
-    """
-    parts = parse_key(name.encode())
-    if parts is not None:
-        return parts, name
-    topic = split_typed_topic(name)
-    if topic is None:
-        raise ValueError(f"{name!r} is neither a bundle nor a namespace nor a topic")
-    namespace, full_name = topic
-    place = topic_hash(full_name)
-    return KeyParts(namespace, place, place + 1), f"every bundle that held {full_name} (hash 0x{place:08x})"
-
-
-def overlap(first: KeyParts, other: KeyParts) -> bool:
-    """Whether two ranges of a namespace have a hash in common; a namespace has all of them."""
-    if first.namespace != other.namespace:
-        return False
-    return first.is_namespace or other.is_namespace or (first.lower < end_of(other) and other.lower < end_of(first))
-
-
-def end_of(parts: KeyParts) -> int:
-    """First hash after the range: the last range of the ring is closed."""
-    return parts.upper + (parts.upper == FULL_UPPER)
-
-
-def history_line(record: RecordRead, judgement: Judgement) -> HistoryLine:
-    """One record as a line of history."""
-    decoded = judgement.record
-    place = (record.partition, record.offset, record.timestamp_ms, (record.key or b"").decode(errors="replace"))
-    note = _note(judgement)
-    if decoded is None:
-        return HistoryLine(*place, judgement.verdict, "null" if record.value is None else "-", note)
-    return HistoryLine(
-        *place,
-        judgement.verdict,
-        decoded.kind.value,
-        note,
-        version=decoded.version,
-        state=decoded.state.value,
-        from_=decoded.from_,
-        to=decoded.to,
-        by=decoded.broker,
-        action=decoded.text("action"),
-        operation=decoded.text("operation"),
-        reason=decoded.text("reason"),
-    )
-
-
-def _note(judgement: Judgement) -> str:
-    decoded, note = judgement.record, judgement.why
-    if decoded is not None:
-        if judgement.verdict is Verdict.ACCEPTED and decoded.children is not None:
-            note = f"{len(decoded.children)} children"
-        if decoded.forced:
-            note = ", ".join(filter(None, [note, "forced", repair_reason(decoded)]))
-    if not note and judgement.verdict in REJECTIONS:
-        note = MEANING[judgement.verdict]
-    return note
-
-
-def history_fields(line: HistoryLine) -> dict[str, Any]:
-    return {
-        "partition": line.partition,
-        "offset": line.offset,
-        "timestamp_ms": line.timestamp_ms,
-        "key": line.key,
-        "verdict": line.verdict.value,
-        "kind": line.kind,
-        "version": line.version,
-        "state": line.state,
-        "from": line.from_,
-        "to": line.to,
-        "by": line.by,
-        "action": line.action,
-        "operation": line.operation,
-        "reason": line.reason,
-        "note": line.note,
-    }
-
-
-def short_range(key: str) -> str:
-    """The range of a bundle's key, or the key of a namespace."""
-    parts = parse_key(key.encode())
-    return key if parts is None or parts.is_namespace else range_name(parts.lower, parts.upper)
-
-
 _CHILDREN_MAX = 64
 _OPERATIONS_MAX = 10_000
 NO_CHANGE: dict[str, Any] = dict.fromkeys(
@@ -276,6 +189,10 @@ class KnownState(NamedTuple):
     generation: int | None
     to: str | None
     version: int
+
+
+def parts_of(key: KeyState) -> KeyParts:
+    return KeyParts(key.namespace, key.lower, key.upper)
 
 
 def known_state_of(key: KeyState) -> KnownState | None:
@@ -298,7 +215,7 @@ class ChangeHistory:
     def begin(self, view: View) -> None:
         """Start from a joining reader's view."""
         for key in view.existing():
-            if self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
+            if self._concerns(parts_of(key)):
                 self._note(key.name, known_state_of(key))
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
@@ -324,17 +241,17 @@ class ChangeHistory:
                 "began": self._began.get(decoded.text("operation")),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
-            fields |= self._accepted(record, decoded, key)
+            fields |= self._accepted(record, judgement, decoded, key)
         return fields
 
-    def _accepted(self, record: RecordRead, decoded: Record, key: KeyState) -> dict[str, Any]:
+    def _accepted(self, record: RecordRead, judgement: Judgement, decoded: Record, key: KeyState) -> dict[str, Any]:
         before, after = self._known.get(key.name), known_state_of(key)
         self._note(key.name, after)
         fields: dict[str, Any] = {
             "before": None if before is None else before._asdict(),
             "after": None if after is None else after._asdict(),
         }
-        children = self._children(key)
+        children = self._children(judgement)
         if decoded.children is not None:
             fields["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
         operation = decoded.text("operation")
@@ -348,18 +265,15 @@ class ChangeHistory:
             remember(self._began, operation, began, _OPERATIONS_MAX)
         return fields
 
-    def _children(self, key: KeyState) -> list[dict[str, Any]]:
+    def _children(self, judgement: Judgement) -> list[dict[str, Any]]:
         """The derived bundles that belong to the history."""
         children = []
-        for child in key.children or ():
-            name = f"{key.namespace}/{child}"
-            parts = parse_key(name.encode())
-            if parts is None or key.ring is None or not self._concerns(parts):
+        for bundle, _ in owners_after(judgement):
+            known = known_state_of(bundle)
+            if bundle is judgement.key or known is None or not self._concerns(parts_of(bundle)):
                 continue
-            state = key.ring.live.get(parts.lower)
-            known = None if state is None else known_state_of(state)
-            self._note(name, known)
-            children.append({"key": name} | ({} if known is None else known._asdict()))
+            self._note(bundle.name, known)
+            children.append({"key": bundle.name} | known._asdict())
         return children
 
     def _note(self, name: str, known: KnownState | None) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from statechannel.audit.gaps import Gap, GapCause, Gaps
-from statechannel.audit.incident import KEPT_MAX, DeclineCount, Incident, IncidentKind, seconds
+from statechannel.audit.gap_list import GapGroup, began_together
+from statechannel.audit.gaps import Gap, GapCause, Gaps, gap_fields
 from statechannel.audit.overlaps import HeardIn, first_heard_ms
-from statechannel.audit.ownership import lost_of, writing_process
-from statechannel.audit.writers import TimesHeard, WritersHeard
+from statechannel.audit.ownership import writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import Mark, Marks
 from statechannel.protocol.keys import KeyState
@@ -20,12 +19,15 @@ from statechannel.protocol.record import Record
 from statechannel.protocol.states import Action, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver
+from statechannel.stories.bundle import lost_of
+from statechannel.stories.incident import KEPT_MAX, Declines, Incident, IncidentKind, seconds
+from statechannel.stories.processes import TimesHeard, WritersHeard
 
-_REASON_MAX = 300
 _KEYS_NAMED = 3
 _TIMES_MAX = 10_000
 _WRITERS_MAX = 1_000
-DECLINED_MAX = NAMESPACES_MAX = 10_000
+NAMESPACES_MAX = 10_000
 
 
 @dataclass(slots=True)
@@ -49,26 +51,8 @@ class _Lost:
 
 
 @dataclass(slots=True)
-class DeclinedBundle:
-    """A bundle that brokers declined and that no broker has served since.
-
-    Attributes:
-        since_ms: Log time since which it has had no owner; of a bundle that never had one, of the first decline.
-        reasons: By broker and incarnation, of its newest decline.
-    """
-
-    since_ms: int
-    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class NamespaceDeletion:
-    """A deleted namespace.
-
-    Attributes:
-        bundles: Number of its bundles; `owned`: those that the deletion took from an owner.
-        broker: Which wrote the record.
-    """
+    """A deleted namespace: the number of its bundles, and of those that the deletion took from an owner."""
 
     at_ms: int
     namespace: str
@@ -86,7 +70,7 @@ class NamespaceDeletion:
         )
 
 
-class ChannelIncidents:
+class ChannelIncidents(JoinObserver):
     """Incidents in a channel's log. Feed it an audit's observations in log order.
 
     Args:
@@ -95,7 +79,7 @@ class ChannelIncidents:
         writers: What the registry shows of the processes; None: it was not read.
 
     Attributes:
-        declined: Bundles by name; the newest `DECLINED_MAX`.
+        declines: Bundles that brokers declined.
         requesters: Who asked for an operation, by its id, as far as the caller knows.
     """
 
@@ -110,8 +94,7 @@ class ChannelIncidents:
         self._long: dict[tuple[str, int, int], Gap] = {}
         self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
-        self._declines: dict[str, DeclineCount] = {}
-        self.declined: dict[str, DeclinedBundle] = {}
+        self.declines = Declines()
         self.requesters: Mapping[str, str] = {}
         self._bundles: dict[str, int] = {}
         self._unloaded: dict[str, set[str]] = {}
@@ -161,23 +144,13 @@ class ChannelIncidents:
 
     def _note_decline(self, record: RecordRead, change: Record, key: KeyState) -> None:
         if key.is_namespace:
-            self._forget_declined([name for name in self.declined if name.startswith(f"{key.namespace}/")])
-        elif key.owner is not None:
-            self._forget_declined([key.name])
-        broker = change.from_
+            self.declines.forget_namespace(key.namespace)
+        elif key.owner is not None or key.state is State.DELETED:
+            self.declines.forget([key.name])
         # The owner that cannot resume a bundle releases it by the same action.
-        if broker is None or change.forced or change.text("action") != Action.DECLINE:
-            return
-        count = self._declines.get(broker) or DeclineCount(broker)
-        remember(self._declines, broker, count, KEPT_MAX)
-        count.times += 1
-        count.bundle, count.newest_ms = key.name, record.timestamp_ms
-        count.reason = (change.text("reason") or "")[:_REASON_MAX]
-        remember(count.waiting, key.name, None, KEPT_MAX)
-        since_ms = self.open_gap_since_ms(key.name)
-        bundle = self.declined.get(key.name) or DeclinedBundle(record.timestamp_ms if since_ms is None else since_ms)
-        remember(self.declined, key.name, bundle, DECLINED_MAX)
-        remember(bundle.reasons, (broker, change.incarnation), count.reason, KEPT_MAX)
+        if change.from_ is not None and not change.forced and change.text("action") == Action.DECLINE:
+            process, since_ms = (change.from_, change.incarnation), self.open_gap_since_ms(key.name)
+            self.declines.note(key.name, process, change.text("reason"), record.timestamp_ms, since_ms)
 
     def _note_deletion(self, record: RecordRead, change: Record, key: KeyState) -> None:
         """Count bundles by namespace, and those that an operation unloads; note the deletion."""
@@ -203,22 +176,11 @@ class ChannelIncidents:
             )
             remember(self._deletions, (key.namespace, record.offset), deletion, KEPT_MAX)
 
-    def _forget_declined(self, bundles: Iterable[str]) -> None:
-        for bundle in bundles:
-            self.declined.pop(bundle, None)
-            for count in self._declines.values():
-                count.waiting.pop(bundle, None)
-
     @property
     def deletions(self) -> list[NamespaceDeletion]:
         """Deleted namespaces that were not created again, the newest last."""
         newest = {deletion.namespace: deletion for deletion in self._deletions.values()}
         return [deletion for deletion in newest.values() if deletion.namespace not in self._bundles]
-
-    @property
-    def declines(self) -> list[DeclineCount]:
-        """Brokers that declined bundles; the one that did so last comes last."""
-        return list(self._declines.values())
 
     def open_gap_since_ms(self, bundle: str) -> int | None:
         """Log time since which no broker has served a bundle; None where one does, or gaps are not looked for."""
@@ -259,7 +221,7 @@ class ChannelIncidents:
             self._note_gaps()
         place = view.partition, cold_start.offset
         keys = [state.key for state in cold_start.overruled or ()]
-        self._forget_declined(keys)
+        self.declines.forget(keys)
         if place in self._cold_starts:
             more = f" and {len(keys) - _KEYS_NAMED:,} more" if len(keys) > _KEYS_NAMED else ""
             message = f"{self._cold_starts[place].message}; it changed {', '.join(keys[:_KEYS_NAMED])}{more}"
@@ -270,7 +232,7 @@ class ChannelIncidents:
         incidents = list(self._cold_starts.values())
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [
-            Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self._declines.values()
+            Incident(count.newest_ms, IncidentKind.DECLINED, count.message) for count in self.declines.counts.values()
         ]
         incidents += [
             Incident(
@@ -278,8 +240,10 @@ class ChannelIncidents:
             )
             for item in self._deletions.values()
         ]
-        gaps = [gap for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired]
-        return incidents + [_of_gaps(group) for group in _together(gaps)]
+        others = [gap for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired]
+        by_time = sorted(others, key=lambda gap: (gap.start_ms, gap.bundle))
+        gaps = (gap_fields(gap) | {"brief": gap.brief} for gap in by_time)
+        return incidents + [_of_gaps(group) for group in began_together(gaps, itemgetter("from", "cause"))]
 
     def _of_lost(self, lost: _Lost) -> Incident:
         many = len(lost.bundles)
@@ -316,34 +280,16 @@ def _bundles(many: int) -> str:
     return "1 bundle" if many == 1 else f"{many} bundles"
 
 
-TOGETHER_MS = 5_000
-"""Gaps of one broker with one cause that began within this time are one event."""
-
-
-def _together(gaps: Iterable[Gap]) -> list[list[Gap]]:
-    """Gaps of one broker with one cause that began within a moment, as of a drain or a crash."""
-    groups: list[list[Gap]] = []
-    newest: dict[tuple[str | None, GapCause], list[Gap]] = {}
-    for gap in sorted(gaps, key=lambda gap: (gap.start_ms, gap.bundle)):
-        group = newest.get((gap.before, gap.cause))
-        if group is None or gap.start_ms - group[0].start_ms > TOGETHER_MS:
-            group = newest[gap.before, gap.cause] = []
-            groups.append(group)
-        group.append(gap)
-    return groups
-
-
-def _of_gaps(gaps: list[Gap]) -> Incident:
+def _of_gaps(gaps: GapGroup) -> Incident:
     """One incident, with the cause in the longest of the gaps."""
-    longest = max(gaps, key=lambda gap: gap.length_ms or 0)
-    what, length = longest.bundle, seconds(longest.length_ms or 0)
-    if len(gaps) > 1:
-        what = f"{len(gaps)} bundles{f' of {longest.before}' if longest.before else ''}"
-        shortest = seconds(min(gap.length_ms or 0 for gap in gaps))
+    longest, many = gaps.longest, len(gaps.bundles)
+    what, length = longest["bundle"], seconds(longest["length_ms"])
+    if many > 1:
+        what = f"{many} bundles" + (f" of {longest['from']}" if longest["from"] else "")
+        shortest = seconds(gaps.shortest_ms or 0)
         length = length if shortest == length else f"{shortest} to {length}"
-    cause = longest.brief or longest.why
-    owners = Counter(gap.after for gap in gaps if gap.after is not None)
-    if len(owners) > 1:
-        went = [f"{many} to {owner}" for owner, many in sorted(owners.items())]
+    cause = longest["brief"] or longest["why"]
+    if len(gaps.owners) > 1:
+        went = [f"{number} to {owner}" for owner, number in sorted(gaps.owners.items())]
         cause += f" (the longest); {', '.join(went[:-1])} and {went[-1]}"
-    return Incident(gaps[0].start_ms, IncidentKind.GAP, f"no broker served {what} for {length}: {cause}")
+    return Incident(gaps.start_ms, IncidentKind.GAP, f"no broker served {what} for {length}: {cause}")

@@ -6,7 +6,7 @@ Also the owner of a bundle at a moment, for `lookup --as-of`.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -29,27 +29,25 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gaps import Gap, Gaps, gap_fields, with_standstill
 from statechannel.audit.history import History
 from statechannel.audit.moments import AsOf
-from statechannel.audit.moves import move_fields
-from statechannel.audit.observers import Listeners, Observers, Owners
+from statechannel.audit.observers import Observers
 from statechannel.audit.origins import as_rows, put_together
-from statechannel.audit.overlaps import WrittenAgain, first_heard_ms
-from statechannel.audit.ownership import LostOwner, lost_of
+from statechannel.audit.overlaps import Succession, Successions, WrittenAgain
+from statechannel.audit.ownership import Owners, move_fields
 from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
-from statechannel.audit.verdict_file import Observe, each_of, verdict_file
+from statechannel.audit.transfer.line import format_verdict
 from statechannel.audit.views import LogViews, NotInLogError
-from statechannel.audit.writers import Unheard, WritersHeard
 from statechannel.errors import ExitCode
+from statechannel.files import new_file
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.overruling import MarkedColdStart
-from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
-from statechannel.protocol.view import Judgement, View
+from statechannel.protocol.view import Judgement
 from statechannel.replay import auditor
-from statechannel.replay.part import JoinObserver, PartitionAudit
+from statechannel.replay.part import JoinObserver, Listeners, Observer, PartitionAudit, each_of
+from statechannel.stories.processes import Unheard, WritersHeard
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
@@ -119,14 +117,7 @@ def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
 
 
 def read_log(path: Path, progress: ProgressBar, *, made_here: bool = False) -> ExportFile:
-    """Scan an export file, with a progress bar.
-
-    Args:
-        made_here: See `read_export`.
-
-    Raises:
-        ExportFileError: The file cannot be read, or is malformed.
-    """
+    """`read_export` with a progress bar."""
     with progress(f"reading {path.name}", size_bytes(path), unit="bytes") as advance:
         return read_export(path, made_here=made_here, progress=advance)
 
@@ -138,20 +129,15 @@ def audit_export(
     as_of: AsOf | None = None,
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
     verdicts: Path | None = None,
-    observers: Sequence[Observe] = (),
+    observers: Sequence[Observer] = (),
     join_observer: JoinObserver | None = None,
     each_part: Callable[[PartitionAudit], None] = lambda _: None,
     tell_complete: Callable[[dict[str, Any]], None] = lambda _: None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Audit an export file.
+    """Audit an export file; see `AuditQuestion`.
 
     Args:
-        as_of: Moment of the audit; None: the end of the log.
-        compaction_lag_ms: `min.compaction.lag.ms` of the topic.
-        verdicts: File for one line per record; only for a full read.
-        observers: Called with every strictly judged record, in log order.
-        join_observer: Called with leniently read records.
         each_part: Called with the findings of each partition, in order.
         tell_complete: Called with the completeness of the log (`statechannel.replay.auditor.completeness`).
         progress: Called now and then with the number of records read.
@@ -163,7 +149,12 @@ def audit_export(
     with ExitStack() as stack:
         watching = list(observers)
         if verdicts is not None:
-            watching.append(stack.enter_context(verdict_file(verdicts)))
+            file = stack.enter_context(new_file(verdicts))  # created only if the audit succeeds
+
+            def write(record: RecordRead, judgement: Judgement) -> None:
+                file.write(format_verdict(record, judgement))
+
+            watching.append(write)
         try:
             return auditor.audit(
                 _with_progress(export.partitions, progress),
@@ -180,6 +171,14 @@ def audit_export(
             )
         except auditor.GapsError as error:
             raise not_in_full(str(export.path), str(error), verdicts=verdicts is not None) from error
+
+
+def written_again(export: ExportFile, lost: Successions, **how: Any) -> WrittenAgain:
+    """When lost processes wrote again; reads the log once more, as `audit_export` does, if an owner was lost."""
+    again = WrittenAgain(lost.taken())
+    if lost.rows:
+        audit_export(export, observers=[again.observe], **how)
+    return again
 
 
 def _with_progress(
@@ -201,8 +200,6 @@ class OwnerThen:
     """Who owned a bundle at a moment of the log.
 
     Attributes:
-        key: Its accepted state then.
-        partition: Of its namespace.
         last_offset: Offset of the last record before the moment, in its partition; -1 without one.
         since: Row of `Owners`: by which record the owner serves; None without an owner.
         changed: Row of `History`: the record that made this state; None if the log no longer has it.
@@ -236,66 +233,6 @@ class NotInLogThenError(NotInLogError):
         self.ended = ended
 
 
-class _Service:
-    """Gaps in service of one bundle, and its lost owners."""
-
-    def __init__(self, bundle: str, writers: WritersHeard | None) -> None:
-        self._bundle = bundle
-        self._writers = writers
-        self._gaps = Gaps(self._ended)
-        self._closed: list[Gap] = []
-        self._lost: list[tuple[LostOwner, int]] = []
-
-    def _ended(self, gap: Gap) -> None:
-        if gap.bundle == self._bundle:
-            self._closed.append(gap)
-
-    def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        self._gaps.observe(record, judgement)
-        decoded, key = judgement.record, judgement.key
-        if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None or key.name != self._bundle:
-            return
-        lost = lost_of(decoded)
-        if lost is not None and lost.incarnation is not None:
-            self._lost.append((lost, record.timestamp_ms))
-
-    def written_again(self) -> WrittenAgain | None:
-        """Observes when the lost owners wrote again, in a second pass; None: there are none."""
-        taken = [((lost.broker, lost.incarnation or ""), taken_ms) for lost, taken_ms in self._lost]
-        return WrittenAgain(taken) if taken else None
-
-    def taken(self, record: RecordRead, decoded: Record) -> None:
-        self._gaps.taken(record, decoded)
-
-    def joined(self, view: View, *, sure: bool) -> None:
-        self._gaps.joined(view, sure=sure)
-
-    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
-        self._gaps.overruled(cold_start, view)
-
-    def gap_at(self, at_ms: int) -> Mapping[str, Any] | None:
-        every = [*self._closed, *(gap for gap in self._gaps.open() if gap.bundle == self._bundle)]
-        held = next(
-            (gap for gap in every if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms)),
-            None,
-        )
-        return None if held is None else with_standstill(gap_fields(held), self._writers)
-
-    def heard_again_at(self, at_ms: int, again: WrittenAgain) -> Mapping[str, Any] | None:
-        for lost, taken_ms in self._lost:
-            process = lost.broker, lost.incarnation or ""
-            heard = first_heard_ms(self._writers, process, taken_ms, again.after(process, taken_ms))
-            if heard is not None and lost.last_heard_ms <= at_ms < heard[0]:
-                return {
-                    "broker": lost.broker,
-                    "incarnation": lost.incarnation,
-                    "lost_ms": lost.last_heard_ms,
-                    "heard_ms": heard[0],
-                    "heard_in": heard[1].value,
-                }
-        return None
-
-
 def owner_then(
     export: ExportFile,
     name: str,
@@ -305,9 +242,6 @@ def owner_then(
     writers: WritersHeard | None = None,
 ) -> OwnerThen:
     """The owner of a topic or bundle at a moment.
-
-    Args:
-        writers: What the registry shows of the processes; None: it was not read.
 
     Raises:
         NotInLogThenError: It did not exist then.
@@ -343,11 +277,16 @@ def owner_then(
         raise NotInLogThenError(str(error), hint=error.hint, ended=_ended(history, name)) from error
     moment = as_of or AsOf()
     cut = moment.cut(export.partitions.get(number, ()))
-    service = _Service(key.name, writers)
-    audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[service.observe], join_observer=service)
-    again = service.written_again()
-    if again is not None:
-        audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[again.observe])
+    ended_gaps: list[Gap] = []
+    gaps, successions = Gaps(lambda gap: ended_gaps.append(gap) if gap.bundle == key.name else None), Successions()
+
+    def of_bundle(record: RecordRead, judgement: Judgement) -> None:
+        if judgement.key is not None and judgement.key.name == key.name:
+            successions.observe(record, judgement)
+
+    observers = [gaps.observe, of_bundle]
+    audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=observers, join_observer=gaps)
+    again = written_again(export, successions, compaction_lag_ms=compaction_lag_ms)
     at_ms = moment.time_ms
     if at_ms is None:
         at_ms = 0
@@ -360,10 +299,35 @@ def owner_then(
         next((row for row in owned if row["bundle"] == key.name), None),
         next((row for row in history.rows if row["offset"] == key.offset and row["verdict"] == Verdict.ACCEPTED), None),
         at_ms,
-        service.gap_at(at_ms),
-        None if again is None else service.heard_again_at(at_ms, again),
+        _gap_at(at_ms, [*ended_gaps, *(gap for gap in gaps.open() if gap.bundle == key.name)], writers),
+        _heard_again_at(at_ms, successions.rows, again, writers),
         None if key.owner is None or writers is None else writers.unheard_since(key.owner, at_ms),
     )
+
+
+def _gap_at(at_ms: int, gaps: Iterable[Gap], writers: WritersHeard | None) -> Mapping[str, Any] | None:
+    """The one of these gaps that contains a moment."""
+    for gap in gaps:
+        if gap.start_ms <= at_ms and (gap.end_ms is None or at_ms < gap.end_ms):
+            return with_standstill(gap_fields(gap), writers)
+    return None
+
+
+def _heard_again_at(
+    at_ms: int, lost: Iterable[Succession], again: WrittenAgain, writers: WritersHeard | None
+) -> Mapping[str, Any] | None:
+    """The lost owner that may have served at a moment, as it was heard again after it."""
+    for row in lost:
+        heard = again.heard(row, writers)
+        if heard is not None and row.lost_ms <= at_ms < heard[0]:
+            return {
+                "broker": row.broker,
+                "incarnation": row.incarnation,
+                "lost_ms": row.lost_ms,
+                "heard_ms": heard[0],
+                "heard_in": heard[1].value,
+            }
+    return None
 
 
 def _ended(history: History, name: str) -> Mapping[str, Any] | None:
@@ -379,7 +343,7 @@ def _ended(history: History, name: str) -> Mapping[str, Any] | None:
 def first_created(export: ExportFile, namespace: str) -> Mapping[str, Any] | None:
     """Row of `History` of the record that first created a namespace, in the whole log; None: it never existed."""
     history = History(namespace)
-    audit_export(export, observers=[history.observe], join_observer=Listeners([history]))
+    audit_export(export, observers=[history.observe], join_observer=history)
     return next(
         (
             row

@@ -52,21 +52,21 @@ class AsOf:
         inside = prefix(records, self)
         return Cut(len(inside), inside[-1].offset if inside else -1)
 
+    def distance(self, offset: int | None, time_ms: int | None) -> int | None:
+        """How far a place is behind the moment, in offsets or milliseconds; negative: before it; None: it has no end."""
+        at, bound = (offset, self.offset) if self.offset is not None else (time_ms, self.time_ms)
+        return None if at is None or bound is None else at - bound
+
     def is_future(self, now_ms: int) -> bool:
         """Whether it is a time that has not come yet, also if the clocks differ a little."""
         return self.time_ms is not None and self.time_ms > now_ms + _AHEAD_MAX_MS
 
 
 class Cut(NamedTuple):
-    """Prefix of a partition for an audit of the past.
-
-    Attributes:
-        records: Number of records in it.
-        last_offset: Offset of the last of them; -1 if there is none.
-    """
+    """Prefix of a partition for an audit of the past: its number of records."""
 
     records: int
-    last_offset: int
+    last_offset: int  # -1: there is no record
 
 
 def parse_as_of(text: str, name: str = "--as-of", *, now_ms: int | None = None) -> AsOf:
@@ -164,13 +164,10 @@ class LogWindow:
         return self.meets((offset, timestamp_ms), (offset, timestamp_ms))
 
     def meets(self, start: tuple[int, int], end: tuple[int | None, int | None]) -> bool:
-        """Whether something that lasted is at least partly in the window.
-
-        Args:
-            start: Its offset and log time.
-            end: The same; None: it has not ended.
-        """
-        return _reaches(end, self.since) and _begins_by(start, self.until)
+        """Whether something is at least partly in the window, by the offsets and log times of its start and end; None: no end."""
+        ends = None if self.since is None else self.since.distance(*end)
+        begins = None if self.until is None else self.until.distance(*start)
+        return (ends is None or ends >= 0) and (begins is None or begins <= 0)
 
     def fields(self) -> dict[str, Any]:
         """For the JSON output: an offset or a time for each side that is given."""
@@ -178,20 +175,6 @@ class LogWindow:
 
 
 WHOLE_LOG = LogWindow()
-
-
-def _reaches(end: tuple[int | None, int | None], since: AsOf | None) -> bool:
-    if since is None:
-        return True
-    at, bound = (end[0], since.offset) if since.offset is not None else (end[1], since.time_ms)
-    return at is None or bound is None or at >= bound
-
-
-def _begins_by(start: tuple[int, int], until: AsOf | None) -> bool:
-    if until is None:
-        return True
-    at, bound = (start[0], until.offset) if until.offset is not None else (start[1], until.time_ms)
-    return bound is None or at <= bound
 
 
 def _side(moment: AsOf | None) -> dict[str, int] | None:
@@ -202,9 +185,6 @@ def _side(moment: AsOf | None) -> dict[str, int] | None:
 
 def parse_window(since: str | None, until: str | None, *, now_ms: int) -> LogWindow:
     """The window between two moments; each as `parse_as_of` reads it.
-
-    Args:
-        now_ms: Ages count back from here.
 
     Raises:
         AuditQuestionError: A text is invalid, the first moment is later than the second, or it is in the future.

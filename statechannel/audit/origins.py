@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from statechannel.audit.history import end_of, meant
 from statechannel.audit.moments import LogWindow
 from statechannel.audit.transfer.import_run import decode_mark
 from statechannel.engine.operation_fold import Operation, OperationFold
@@ -26,6 +25,8 @@ from statechannel.protocol.record import Record
 from statechannel.protocol.states import IN_FLIGHT, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver
+from statechannel.stories.bundle import contains, meant
 
 BEGUN_MAX = 100_000
 """Maximum number of operations that are kept; older ones are only counted."""
@@ -61,12 +62,10 @@ class OperationCause:
     """The cause of an operation, from one of the topics.
 
     Attributes:
-        id: Of the request or decision.
-        by: Author of the request or decision.
+        id, by: Of the request or decision, and its author.
         what: Command, or subject of a decision.
-        name: Bundle, topic or namespace that it concerns; None: not given.
+        name: Bundle, topic or namespace that it concerns.
         states: Possible first states of its operations; empty: any.
-        destination: Named destination; None: open.
     """
 
     origin: Origin
@@ -80,12 +79,7 @@ class OperationCause:
 
 
 class OriginTopic(Protocol):
-    """One topic with causes of operations.
-
-    Attributes:
-        name: Name for output.
-        since_ms: It is complete from this time on; 0: from the beginning.
-    """
+    """One topic with causes of operations, complete from a time on; 0: from the beginning."""
 
     @property
     def name(self) -> str: ...
@@ -93,11 +87,7 @@ class OriginTopic(Protocol):
     def since_ms(self) -> int: ...
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
-        """Its cause for an operation, by id or otherwise; whether that fits is checked elsewhere.
-
-        Args:
-            begun: A row of `Origins`.
-        """
+        """Its cause for an operation, a row of `Origins`, by id or otherwise; whether that fits is checked elsewhere."""
         ...
 
 
@@ -118,7 +108,7 @@ class _Place(NamedTuple):
         return self.row if self.operation is None else ""
 
 
-class Origins:
+class Origins(JoinObserver):
     """Collects the start of each operation: its first accepted record, or that of a move without an operation.
 
     Attributes:
@@ -133,9 +123,6 @@ class Origins:
         self.rows: dict[str, dict[str, Any]] = {}
         self.left_out = 0
         self.imports: set[str] = set()
-
-    def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Ignore a record of a joining reader: it has no verdict, and begins no operation."""
 
     def joined(self, view: View, *, sure: bool) -> None:
         """Start from a joining reader's view: its in-flight operations began before."""
@@ -198,7 +185,7 @@ def as_rows(origins: Origins) -> dict[str, Any]:
 
 
 def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge several parts: an operation may have records in several partitions, and begins with the earliest."""
+    """Several parts as one: an operation may have records in several partitions, and begins with the earliest."""
     rows: dict[str, dict[str, Any]] = {}
     left_out, imports = 0, set()
     for part in parts:
@@ -337,7 +324,7 @@ def concerns(asked: str, name: str) -> bool:
         return False
     if wanted.is_namespace or parts.is_namespace:
         return wanted.is_namespace
-    return parts.lower <= wanted.lower and wanted.upper <= end_of(parts)
+    return contains(parts, wanted)
 
 
 def without_origin(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -356,11 +343,7 @@ class OperationTimes:
 
 
 class OperationsSeen:
-    """Folds an audit's observations into operations.
-
-    Args:
-        operations_max: Number of newest operations that are kept.
-    """
+    """Folds an audit's observations into operations, and keeps the newest of them."""
 
     def __init__(self, operations_max: int = 10_000) -> None:
         self._fold = OperationFold(operations_max)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from statechannel.audit.ownership import lost_of, writing_process
-from statechannel.audit.writers import WritersHeard
+from statechannel.audit.ownership import writing_process
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
+from statechannel.stories.bundle import lost_of
+from statechannel.stories.processes import WritersHeard
 
 SUCCESSIONS_MAX = 100_000
 CAVEAT = (
@@ -127,11 +128,12 @@ class WrittenAgain:
             first_ms = self._first_ms[process]
             first_ms[number] = min(first_ms[number], record.timestamp_ms)
 
-    def after(self, process: tuple[str, str], taken_ms: int) -> int | None:
-        """Log time of a process's first record after a bundle was taken from it; None without one."""
-        taken = self._taken_ms.get(process, ())
-        later = self._first_ms.get(process, [])[bisect_left(taken, taken_ms) :]
-        return next((at_ms for at_ms in later if at_ms != _NEVER_MS), None)
+    def heard(self, lost: Succession, writers: WritersHeard | None) -> tuple[int, HeardIn] | None:
+        """When and where the lost process was first heard after the bundle was taken from it; None: it was not."""
+        taken = self._taken_ms.get(lost.process, ())
+        later = self._first_ms.get(lost.process, [])[bisect_left(taken, lost.taken_ms) :]
+        written_ms = next((at_ms for at_ms in later if at_ms != _NEVER_MS), None)
+        return first_heard_ms(writers, lost.process, lost.taken_ms, written_ms)
 
 
 _NEVER_MS = 2**63 - 1
@@ -161,7 +163,7 @@ def overlap_rows(
     """The overlaps in the order of their starts, for the JSON output."""
     rows: list[dict[str, Any]] = []
     for row in successions:
-        heard = first_heard_ms(writers, row.process, row.taken_ms, again.after(row.process, row.taken_ms))
+        heard = again.heard(row, writers)
         if row.since_ms is None or heard is None or heard[0] <= row.since_ms:
             continue
         rows.append(

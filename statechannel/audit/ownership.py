@@ -1,9 +1,11 @@
-"""What single records show of a bundle's owners: lost ones, and the way to a state that a joining reader holds. Pure."""
+"""Owners of bundles since when, and changes of owner by cause; and the way to a state that a joining reader holds. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from ulid import ULID
 
@@ -11,44 +13,22 @@ from statechannel.protocol.bundle import bundle_key
 from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import Flow, State
+from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver, PartitionAudit
+from statechannel.stories.bundle import lost_of, owners_after
 
 SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 """States in which a broker serves the bundle."""
-
-
-class LostOwner(NamedTuple):
-    """The lost owner, as named by a repair, or by the resume of its next process."""
-
-    broker: str
-    incarnation: str | None
-    last_heard_ms: int
-
-
-def lost_of(record: Record) -> LostOwner | None:
-    """The field `lost`, if it is well-formed; verdicts do not depend on it."""
-    lost = record.raw.get("lost")
-    if not isinstance(lost, dict):
-        return None
-    broker, incarnation, heard_ms = lost.get("broker"), lost.get("incarnation"), lost.get("last_heard_ms")
-    if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
-        return None
-    return LostOwner(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
 
 
 def writing_process(record: RecordRead, judgement: Judgement) -> tuple[str, str] | None:
     """Broker and incarnation that a record names, heartbeats of the log among them; None if it names none."""
     decoded = decode_heartbeat(record.value) if record.key == HEARTBEAT_KEY else judgement.record
     return None if decoded is None else (decoded.broker, decoded.incarnation)
-
-
-def repair_reason(record: Record) -> str:
-    """Description of a forced record."""
-    lost = lost_of(record)
-    what = f"repaired by {record.broker}"
-    return what if lost is None else f"{lost.broker} was gone, {what}"
 
 
 def process_started_ms(incarnation: str) -> int | None:
@@ -145,3 +125,126 @@ def splits_of(view: View) -> dict[bytes, KeyState]:
         for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
             splits[bundle_key(parent.namespace, lower, upper).encode()] = parent
     return splits
+
+
+# --- changes of owner ---
+
+
+class Owners(JoinObserver):
+    """Notes the record that began each owner's generation, also of what a joining reader takes."""
+
+    def __init__(self) -> None:
+        self._since: dict[bytes, tuple[int, int]] = {}
+        self._held: dict[bytes, tuple[int, int]] = {}
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        for key, _ in owners_after(judgement):
+            if key.state is State.ASSIGNED:
+                self._since[key.key] = record.offset, record.timestamp_ms
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
+        if record.key is not None:
+            self._held[record.key] = record.offset, record.timestamp_ms
+
+    def joined(self, view: View, *, sure: bool) -> None:  # noqa: ARG002 - a guess is marked as one by the answer
+        """Start from a joining reader's view: its proposals show when a generation began, its asserts do not."""
+        times = dict(self._held.values())
+        for key in view.existing():
+            if key.state is State.ASSIGNED and key.writer is not None and key.offset in times:
+                self._since[key.key] = key.offset, times[key.offset]
+        self._held.clear()
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:  # noqa: ARG002 - the same for all observers
+        """Forget what a cold start has overruled: no record of the log began it."""
+        for overruled in cold_start.overruled or ():
+            self._since.pop(overruled.key.encode(), None)
+
+    def owned_in(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
+        """Every served bundle of the part, for the JSON output; the start is null if the log does not show it."""
+        for key in part.view.live():
+            if key.generation is None:
+                continue
+            offset, timestamp_ms = self._since.get(key.key, (None, None))
+            yield {
+                "bundle": key.name,
+                "partition": part.view.partition,
+                "owner": key.owner,
+                "generation": key.generation,
+                "state": None if key.state is None else key.state.value,
+                "since_offset": offset,
+                "since_ms": timestamp_ms,
+            }
+
+
+HOUR_MS = 3_600_000
+
+
+class MoveCause(StrEnum):
+    """Cause of a change of owner."""
+
+    ASSIGNMENT = "assignment"  # it had no owner
+    TRANSFER = "transfer"
+    UNLOAD = "unload"  # its owner had let go of it, and another was named later
+    OWNER_LOST = "owner-lost"  # forced, and the record says who was lost
+    REPAIR = "repair"  # forced, and the record does not say so
+    BEFORE_LOG = "before-log"  # how it came about lies before the first record judged
+
+
+class Moves:
+    """Counts the accepted records that change the owner of a bundle, by hour of log time.
+
+    Resume, take-back, an abandoned split, and the split itself do not change the owner.
+
+    Attributes:
+        counts: By the hour's first millisecond, and cause.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[int, MoveCause]] = Counter()
+        self._last: dict[KeyState, str | None] = {}
+        self._cause: dict[KeyState, MoveCause] = {}
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        change, key = judgement.record, judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or change is None or key is None:
+            return
+        if key.is_namespace or change.state is State.DELETED:
+            if key.is_namespace:
+                self._forget(key.namespace)
+            self._last.update(owners_after(judgement))
+        elif change.forced:
+            lost = lost_of(change)
+            self._cause[key] = MoveCause.REPAIR if lost is None else MoveCause.OWNER_LOST
+            if lost is not None:
+                self._last.setdefault(key, lost.broker)
+        elif change.state is State.ASSIGNED:
+            self._assigned(record, change, key)
+        elif change.state is State.RELEASING:
+            self._last[key] = change.from_
+            self._cause[key] = MoveCause.UNLOAD if change.to is None else MoveCause.TRANSFER
+
+    def _forget(self, namespace: str) -> None:
+        """The bundles of a new ring have not been served."""
+        self._last = {bundle: owner for bundle, owner in self._last.items() if bundle.namespace != namespace}
+        self._cause = {bundle: cause for bundle, cause in self._cause.items() if bundle.namespace != namespace}
+
+    def _assigned(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        cause = self._cause.pop(key, None)
+        if key.was is not State.ASSIGNING:
+            self._last[key] = key.owner
+            return
+        known = key in self._last
+        last = self._last[key] if known else change.from_
+        if cause is None:
+            cause = MoveCause.TRANSFER if change.from_ is not None else MoveCause.BEFORE_LOG
+            if known:  # who lets go of a bundle, or repairs it, is a cause
+                cause = MoveCause.ASSIGNMENT
+        if last != key.owner:
+            self.counts[record.timestamp_ms - record.timestamp_ms % HOUR_MS, cause] += 1
+        self._last[key] = key.owner
+
+
+def move_fields(counts: Iterable[tuple[tuple[int, MoveCause], int]]) -> Iterator[dict[str, Any]]:
+    """Counts for the JSON output, by hour and the name of the cause."""
+    for (hour_ms, cause), count in sorted(counts):
+        yield {"hour_ms": hour_ms, "cause": cause.value, "count": count}

@@ -22,16 +22,11 @@ NEWEST_MAX = 50
 
 
 class RejectionGroup(NamedTuple):
-    """Key of a group.
-
-    Attributes:
-        writer: Broker that the record names; None if it is undecodable.
-        winner: Broker that wrote the accepted record that came first; None if there is none, or it is unknown.
-    """
+    """Key of a group."""
 
     reason: str
-    writer: str | None
-    winner: str | None
+    writer: str | None  # None: the record is undecodable
+    winner: str | None  # who wrote the accepted record that came first; None: nobody, or unknown
 
 
 @dataclass(slots=True)
@@ -173,58 +168,17 @@ def _summed(rejections: Rejections, *names: str) -> Iterator[dict[str, Any]]:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LostRace:
-    """A rejected proposal, and the accepted record that came first."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: str
-    reason: Verdict
-    state: str
-    version: int
-    writer: str
-    winner: str | None
-    winner_id: str | None
-    winner_version: int
-
-
 class LostRaces:
-    """Counts rejected proposals by reason, writer and winner, and keeps the newest of them.
+    """Counts rejected proposals by reason, writer and winner."""
 
-    Args:
-        keep: Maximum number of races that are kept in full; all are counted.
-    """
-
-    def __init__(self, keep: int = 20) -> None:
+    def __init__(self) -> None:
         self.counts: Counter[tuple[Verdict, str, str | None]] = Counter()
-        self.newest: list[LostRace] = []
-        self._keep = keep
 
-    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:  # noqa: ARG002 - the same for all observers
         decoded, key = judgement.record, judgement.key
-        if judgement.verdict not in REJECTIONS or decoded is None or key is None:
-            return
-        winner = None if key.writer is None else key.writer.broker
-        self.counts[judgement.verdict, decoded.broker, winner] += 1
-        self.newest.append(
-            LostRace(
-                record.partition,
-                record.offset,
-                record.timestamp_ms,
-                key.name,
-                judgement.verdict,
-                decoded.state.value,
-                decoded.version,
-                decoded.broker,
-                winner,
-                key.accepted_id,
-                key.version,
-            )
-        )
-        if len(self.newest) > self._keep:
-            del self.newest[0]
+        if judgement.verdict in REJECTIONS and decoded is not None and key is not None:
+            winner = None if key.writer is None else key.writer.broker
+            self.counts[judgement.verdict, decoded.broker, winner] += 1
 
 
 def race_counts(races: LostRaces) -> Iterator[dict[str, Any]]:

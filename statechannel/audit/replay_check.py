@@ -6,7 +6,7 @@ The file is read several times, and never held in memory.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -84,23 +84,13 @@ class ReplayComparison:
         return self.differing == 0 and len(digests) == 1
 
 
-class _Lines:
-    """Lines beside the records that are judged, which are some of them, in the same order."""
-
-    def __init__(self, lines: Iterable[RecordedVerdict]) -> None:
-        self._lines = iter(lines)
-
-    def up_to(self, record: RecordRead) -> Iterator[tuple[RecordedVerdict, bool]]:
-        """The lines before a record, which are not judged, and its own."""
-        for line in self._lines:
-            own = (line.partition, line.offset) == (record.partition, record.offset)
-            yield line, own
-            if own:
-                return
-
-    def rest(self) -> Iterator[RecordedVerdict]:
-        """The lines after the last one that was judged."""
-        return self._lines
+def _up_to(lines: Iterator[RecordedVerdict], record: RecordRead) -> Iterator[tuple[RecordedVerdict, bool]]:
+    """The lines before a record, which are not judged, and its own."""
+    for line in lines:
+        own = (line.partition, line.offset) == (record.partition, record.offset)
+        yield line, own
+        if own:
+            return
 
 
 def record_verdicts(path: Path, progress: ProgressBar) -> RecordedReplay:
@@ -112,7 +102,7 @@ def record_verdicts(path: Path, progress: ProgressBar) -> RecordedReplay:
     export = read_log(path, progress, made_here=True)
     with tempfile.TemporaryFile(prefix="statechannel-verdicts-") as codes:
         answer, counts = _judge(export, codes, progress)
-        recorded = RecordedReplay(metadata.version("statechannel"), answer["digest"], counts)
+        recorded = RecordedReplay(metadata.version("statechannel"), answer["digest"], dict(sorted(counts.items())))
         codes.seek(0)
         with new_file(path) as file:
             file.write(format_header(replace(export.header, replay=recorded)))
@@ -128,16 +118,16 @@ def _judge(export: ExportFile, codes: IO[bytes], progress: ProgressBar) -> tuple
     """Judge all records; writes one byte for each, in the order of the file."""
     numbers = {verdict: number for number, verdict in enumerate(_VERDICTS)}
     counts: dict[str, int] = {}
-    lines = _Lines(_places(export))
+    lines = _places(export)
 
     def observe(record: RecordRead, judgement: Judgement) -> None:
-        for _, own in lines.up_to(record):
+        for _, own in _up_to(lines, record):
             codes.write(bytes([numbers[judgement.verdict] if own else _NOT_JUDGED]))
         counts[judgement.verdict.value] = counts.get(judgement.verdict.value, 0) + 1
 
     with progress("judging", export.records, unit="records") as advance:
         answer = audit_export(export, observers=[observe], progress=advance)
-    for _ in lines.rest():
+    for _ in lines:
         codes.write(bytes([_NOT_JUDGED]))
     return answer, counts
 
@@ -184,16 +174,15 @@ def compare_replay(
             why = "this version does not judge it" if now is None else now.why
             first = VerdictDifference(line.partition, line.offset, key, line.verdict, judged, why)
 
-    with _recorded(export, verdicts) as source:
-        lines = _Lines(source)
+    with _recorded(export, verdicts) as lines:
 
         def observe(record: RecordRead, judgement: Judgement) -> None:
-            for line, own in lines.up_to(record):
+            for line, own in _up_to(lines, record):
                 note(line, judgement if own else None, record if own else None)
 
         with progress("judging", export.records, unit="records") as advance:
             answer = audit_export(export, compaction_lag_ms=compaction_lag_ms, observers=[observe], progress=advance)
-        for line in lines.rest():
+        for line in lines:
             note(line, None, None)
     with progress("replaying", export.records, unit="records") as advance:
         fast = audit_export(export, compaction_lag_ms=compaction_lag_ms, progress=advance)

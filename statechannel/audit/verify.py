@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from hashlib import sha256
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
 
-from statechannel.audit.difference import AcceptedState, Parting, accepted_of, key_partition, sides
+from statechannel.audit.difference import Parting, accepted_of, key_partition, side_fields, sides
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.errors import StateChannelError
 from statechannel.protocol.digest import digest_of, line
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import View
 from statechannel.replay.part import PartReader
-from statechannel.replay.survey import STRICT, ReadFacts, has_gaps, join_facts
+from statechannel.replay.survey import ReadFacts, facts_of
 
 WORD_FORMAT = 1
 
@@ -29,16 +30,10 @@ class ReplicaWordError(StateChannelError):
 
 
 class PartWord(NamedTuple):
-    """Answer for one partition.
+    """Answer for one partition."""
 
-    Attributes:
-        applied: Offset through which the replica has applied the partition.
-        digest: None if it does not know the accepted states; `why` says why.
-        keys: Number of its keys; None if not given.
-    """
-
-    applied: int
-    digest: str | None
+    applied: int  # offset through which the replica has applied it
+    digest: str | None  # None: it does not know the accepted states
     why: str
     keys: int | None = None
 
@@ -165,32 +160,16 @@ class VerifiedPartition:
     first: dict[str, Any] | None = None
 
 
-@dataclass(slots=True)
-class ReplicaDifference:
-    """Differences at one offset.
-
-    Attributes:
-        keys: The first of them by key: the line by the log, and by the replica.
-        offsets: Of the accepted record by the log.
-    """
-
-    number: int = 0
-    keys: dict[str, tuple[bytes | None, bytes | None]] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)
-
-
 def check_words(
     export: ExportFile, words: Sequence[ReplicaWord], *, compaction_lag_ms: int
 ) -> list[list[VerifiedPartition]]:
     """Compare digests in one pass over the log. By replica, in the order of their partitions."""
     places = {(number, part.applied) for word in words for number, part in word.partitions.items() if part.digest}
     recomputed: dict[tuple[int, int], str | VerifyStatus] = {}
-
-    def at(partition: int, applied: int, answer: View | VerifyStatus) -> None:
-        recomputed[partition, applied] = answer if isinstance(answer, VerifyStatus) else digest_of(_lines(answer))
-
-    for partition, some in groupby(sorted(places), key=lambda place: place[0]):
-        visit(export, partition, [applied for _, applied in some], compaction_lag_ms=compaction_lag_ms, at=at)
+    for partition, some in groupby(sorted(places), key=itemgetter(0)):
+        offsets = [applied for _, applied in some]
+        for applied, states in states_at(export, partition, offsets, compaction_lag_ms=compaction_lag_ms):
+            recomputed[partition, applied] = states if isinstance(states, VerifyStatus) else digest_of(_lines(states))
     return [[_checked(number, part, recomputed) for number, part in sorted(word.partitions.items())] for word in words]
 
 
@@ -214,90 +193,58 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
     lines = [line for line in dump.lines if key_partition(accepted_of(line).key, partitions) == partition]
-    difference = ReplicaDifference()
-
-    def at(_: int, applied: int, view: View | VerifyStatus) -> None:
-        if isinstance(view, VerifyStatus):
-            checked.why = f"the log no longer holds the states at offset {applied} of its dump ({view})"
-            return
-        for expected, actual in sides(_lines(view), lines):
-            difference.number += 1
-            if len(difference.keys) < SHOWN_MAX:
-                name = accepted_of(expected or actual or b"").key
-                difference.keys[name] = (expected, actual)
-                key = view.get(name)
-                if key is not None:
-                    difference.offsets[name] = key.offset
-
-    visit(export, partition, [part.applied], compaction_lag_ms=compaction_lag_ms, at=at)
-    if checked.why:
+    ((_, view),) = states_at(export, partition, [part.applied], compaction_lag_ms=compaction_lag_ms)
+    if isinstance(view, VerifyStatus):
+        checked.why = f"the log no longer holds the states at offset {part.applied} of its dump ({view})"
         return
-    checked.differing = difference.number
-    if not difference.keys:
+    differing = list(sides(_lines(view), lines))
+    checked.differing = len(differing)
+    if not differing:
         checked.why = f"its dump, of offset {part.applied}, equals the log: the difference is gone"
         return
-    parting = Parting({name: actual for name, (_, actual) in difference.keys.items()}, difference.offsets)
-    visit(
-        export,
-        partition,
-        [part.applied],
-        compaction_lag_ms=compaction_lag_ms,
-        at=lambda *_: None,
-        observe=parting.observe,
-    )
+    shown = {accepted_of(log or own or b"").key: (log, own) for log, own in differing[:SHOWN_MAX]}
+    offsets = {name: key.offset for name in shown if (key := view.get(name)) is not None}
+    parting = Parting({name: own for name, (_, own) in shown.items()}, offsets)
+    list(states_at(export, partition, [part.applied], compaction_lag_ms=compaction_lag_ms, observe=parting.observe))
     offset, name, how = parting.first()
-    expected, actual = difference.keys[name]
-    checked.first = {
-        "offset": offset,
-        "key": name,
-        "how": how,
-        "log": _state(expected),
-        "replica": _state(actual),
-    }
+    expected, actual = shown[name]
+    checked.first = {"offset": offset, "key": name, "how": how, "log": _side(expected), "replica": _side(actual)}
 
 
-def visit(
+def states_at(
     export: ExportFile,
     partition: int,
     places: Sequence[int],
     *,
     compaction_lag_ms: int,
-    at: Callable[[int, int, View | VerifyStatus], None],
     observe: Callable[[RecordRead, Any], None] | None = None,
-) -> None:
-    """Read a partition, stopping at offsets; once, unless some of them need another kind of read.
+) -> Iterator[tuple[int, View | VerifyStatus]]:
+    """The accepted states at ascending offsets of a partition, each until the next is asked for; or why the log has none there.
 
-    Args:
-        places: Offsets, ascending.
-        at: Called with the view at each, or with the reason why the log has none there.
+    The partition is read once, unless some of the offsets need another kind of read.
     """
     records: Sequence[RecordRead] = export.partitions.get(partition, ())
     end = export.header.end_offsets.get(partition, 0)
     oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
+    first_offset = export.header.first_offsets.get(partition, 0)
     reader: PartReader | None = None
     read_as: ReadFacts | None = None
     begun = 0
     for applied in places:
         if applied >= end:
-            at(partition, applied, VerifyStatus.BEYOND)
+            yield applied, VerifyStatus.BEYOND
             continue
         until = bisect_right(records, applied, key=lambda record: record.offset)
         # What vouches for one place may lie behind another: each is read as if the log ended there.
-        facts = _facts(records[:until], applied + 1, oldest_kept_ms, export.header.first_offsets.get(partition, 0))
+        facts = facts_of(records[:until], applied + 1, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
         if facts.tentative:
-            at(partition, applied, VerifyStatus.INCOMPLETE)
+            yield applied, VerifyStatus.INCOMPLETE
             continue
         if reader is None or facts != read_as:
             reader, read_as, begun = PartReader(partition, len(export.header.end_offsets), facts, observe), facts, 0
         reader.read(records[begun:until])
         begun = until
-        at(partition, applied, reader.view)
-
-
-def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int, first_offset: int) -> ReadFacts:
-    if has_gaps(records, end, oldest_kept_ms=oldest_kept_ms):
-        return join_facts(records, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
-    return STRICT
+        yield applied, reader.view
 
 
 def _lines(view: View) -> Iterable[bytes]:
@@ -305,19 +252,8 @@ def _lines(view: View) -> Iterable[bytes]:
     return sorted(line(key) for key in view.existing())  # a quote is below every letter of a key: as by the key
 
 
-def _state(line: bytes | None) -> dict[str, Any] | None:
-    if line is None:
-        return None
-    accepted: AcceptedState = accepted_of(line)
-    return {
-        "version": accepted.version,
-        "state": accepted.state,
-        "owner": accepted.owner,
-        "generation": accepted.generation,
-        "from": accepted.from_,
-        "to": accepted.to,
-        "id": accepted.id,
-    }
+def _side(line: bytes | None) -> dict[str, Any] | None:
+    return side_fields(None if line is None else accepted_of(line))
 
 
 def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:

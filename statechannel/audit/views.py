@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.transfer.export_file import ExportFile
-from statechannel.audit.verdict_file import Observe, each_of
 from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import parse_key, partition_of, split_topic, topic_hash
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
-from statechannel.replay.auditor import audit_full, audit_part
-from statechannel.replay.part import PartitionAudit
-from statechannel.replay.survey import has_gaps, join_facts, known_of, story_facts
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.part import Observer, PartitionAudit, each_of
+from statechannel.replay.survey import STRICT, facts_of, known_of, story_facts
 
 NAMESPACES = "`statechannel namespace list` lists all."
 
@@ -26,12 +25,7 @@ class NotInLogError(StateChannelError):
 
 @dataclass(frozen=True, slots=True)
 class LogViews:
-    """Accepted states of a whole channel.
-
-    Attributes:
-        parts: By partition.
-        newest_ms: Log time of the newest record of each partition.
-    """
+    """Accepted states of a whole channel, by partition, and the log time of the newest record of each."""
 
     parts: tuple[PartitionAudit, ...]
     newest_ms: tuple[int, ...]
@@ -91,7 +85,7 @@ def read_views(
     export: ExportFile,
     *,
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
-    observers: Sequence[Observe] = (),
+    observers: Sequence[Observer] = (),
 ) -> LogViews:
     """Read the whole log once, judging strictly if possible."""
     observe = each_of(observers)
@@ -101,13 +95,9 @@ def read_views(
         records: Sequence[RecordRead] = export.partitions.get(partition, ())
         newest.append(records[-1].timestamp_ms if len(records) else 0)
         oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
-        if has_gaps(records, end_offset, oldest_kept_ms=oldest_kept_ms):
-            first_offset = export.header.first_offsets.get(partition, 0)
-            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
-            if observers:  # observers get the whole available log, not only the last second
-                facts = story_facts(facts, known_of(records, oldest_kept_ms=oldest_kept_ms))
-            part = audit_part(partition, partitions, records, facts, observe)
-        else:
-            part = audit_full(partition, partitions, records, observe)
-        parts.append(part)
+        first_offset = export.header.first_offsets.get(partition, 0)
+        facts = facts_of(records, end_offset, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
+        if observers and facts != STRICT:  # observers get the whole available log, not only the last second
+            facts = story_facts(facts, known_of(records, oldest_kept_ms=oldest_kept_ms))
+        parts.append(audit_part(partition, partitions, records, facts, observe))
     return LogViews(tuple(parts), tuple(newest))

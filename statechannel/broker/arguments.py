@@ -1,149 +1,36 @@
-"""Validation of callers' arguments before they reach the engine: an invalid argument must not end the member."""
+"""Validation of the arguments with which a member is opened."""
 
 from __future__ import annotations
 
 import inspect
-import math
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import orjson
 
-from statechannel.engine import commands
-from statechannel.errors import ExitCode, StateChannelError
-from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_bundle
-from statechannel.protocol.codec import ID, is_new_broker_id
+from statechannel.errors import ExitCode
+from statechannel.operations.checks import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    broker_id,
+    flag,
+    instance,
+    printed,
+    seconds,
+    text,
+    texts,
+    wrong_type,
+    wrong_value,
+)
 from statechannel.settings import Settings, load, require_relations
 from statechannel.settings.names import AS_ARGUMENT, as_argument
 from statechannel.settings.names import known as names_by_group
 from statechannel.settings.tree import groups
 from statechannel.suggestions import nearest, shown
 
-if TYPE_CHECKING:
-    from statechannel.engine.commands import Command
-
-
 ADVERTISED_MAX_BYTES = 8 * 1024
 """Maximum size of a broker's listeners and properties together, as JSON: every heartbeat carries them."""
-
-_HINT = "Correct the call; the channel was not changed."
-_NUMBER = "a number of seconds, 0 or more"
-
-
-class ArgumentTypeError(StateChannelError, TypeError):
-    """An argument is of the wrong type."""
-
-
-class ArgumentValueError(StateChannelError, ValueError):
-    """An argument is of the right type, but out of its bounds or of the wrong form."""
-
-
-# --- one argument ---------------------------------------------------------------------------------------------------
-
-
-def wrong_type(name: str, value: object, wanted: str) -> NoReturn:
-    """Refuse an argument for its type.
-
-    Raises:
-        ArgumentTypeError: Always.
-    """
-    text = f"`{name}` is {_shown(value)} of type {type(value).__name__}; wanted: {wanted}"
-    raise ArgumentTypeError(text, hint=_HINT, exit_code=ExitCode.USAGE)
-
-
-def wrong_value(name: str, value: object, wanted: str) -> NoReturn:
-    """Refuse an argument for its value.
-
-    Raises:
-        ArgumentValueError: Always.
-    """
-    raise ArgumentValueError(f"`{name}` is {_shown(value)}; wanted: {wanted}", hint=_HINT, exit_code=ExitCode.USAGE)
-
-
-def _shown(value: object) -> str:
-    try:
-        return reprlib.repr(value)
-    except Exception:  # numbers of thousands of digits, and whatever a caller's class may do
-        return "an unprintable value"
-
-
-def instance(name: str, value: object, wanted: type[Any]) -> None:
-    """An object of a class, or None."""
-    if value is not None and not isinstance(value, wanted):
-        wrong_type(name, value, f"an instance of {wanted.__name__}, or None")
-
-
-def one_of(name: str, value: object, wanted: type[Any]) -> None:
-    """An object of a class."""
-    if not isinstance(value, wanted):
-        wrong_type(name, value, f"an instance of {wanted.__name__}")
-
-
-def text(name: str, value: object) -> None:
-    """Text; the engine checks whether the name exists."""
-    if not isinstance(value, str):
-        wrong_type(name, value, "text")
-
-
-def bundle_key(name: str, value: str) -> None:
-    """The key of a bundle: a topic, say, would be refused for ever where a bundle is asked about."""
-    if not is_bundle(value):
-        wrong_value(name, value, "the key of a bundle, such as `Owned.bundle`: tenant/namespace/0x........_0x........")
-
-
-def flag(name: str, value: object) -> None:
-    """True or False, not just a truthy value."""
-    if not isinstance(value, bool):
-        wrong_type(name, value, "True or False")
-
-
-def seconds(name: str, value: object) -> None:
-    """A finite time: NaN and infinity would wait for ever."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        wrong_type(name, value, _NUMBER)
-    try:
-        fits = 0 <= float(value) < math.inf
-    except OverflowError:
-        fits = False
-    if not fits:
-        wrong_value(name, value, _NUMBER)
-
-
-def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> None:
-    """A whole number, optionally within bounds."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        wrong_type(name, value, "a whole number")
-    if low is not None and (value < low or (high is not None and value > high)):
-        wrong_value(name, value, f"{low} or more" if high is None else f"{low} to {high}")
-
-
-def hashes(name: str, value: object) -> tuple[int, ...]:
-    """Positions on the ring, fewer than a bundle may have children; the engine checks whether they are inside the bundle."""
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        wrong_type(name, value, "a list of hashes, whole numbers")
-    positions = tuple(islice(value, MAX_CHILDREN))
-    if len(positions) >= MAX_CHILDREN:
-        wrong_value(name, value, f"at most {MAX_CHILDREN - 1} hashes")
-    for index, position in enumerate(positions):
-        whole(f"{name}[{index}]", position)
-    return positions
-
-
-def texts(name: str, mapping: object) -> None:
-    """A mapping of text to text; None is an empty one."""
-    if mapping is None:
-        return
-    if not isinstance(mapping, Mapping):
-        wrong_type(name, mapping, "a mapping of text to text")
-    for key, value in mapping.items():
-        for part in (key, value):
-            if not isinstance(part, str):
-                wrong_type(f"{name}[{_shown(key)}]", value, "text as name and as value")
-            if not _is_unicode(part):
-                wrong_value(f"{name}[{_shown(key)}]", value, "text without lone surrogates")
 
 
 def _urls(name: str, mapping: object) -> None:
@@ -155,7 +42,7 @@ def _urls(name: str, mapping: object) -> None:
         except ValueError:  # no port number, or half of an IPv6 address
             is_url = False
         if not is_url:
-            wrong_value(f"{name}[{_shown(key)}]", value, "a URL with a host, such as pulsar://b1.example:6650")
+            wrong_value(f"{name}[{printed(key)}]", value, "a URL with a host, such as pulsar://b1.example:6650")
 
 
 def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
@@ -168,64 +55,6 @@ def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, st
             hint="Store long values elsewhere, and reference them in a property.",
             exit_code=ExitCode.USAGE,
         )
-
-
-def offsets(name: str, value: object) -> None:
-    """A mapping of partitions to offsets; None is none."""
-    if value is None:
-        return
-    if not isinstance(value, Mapping):
-        wrong_type(name, value, "a mapping of partitions to offsets")
-    for partition, offset in value.items():
-        whole(f"{name}[{_shown(partition)}]", partition, 0)
-        whole(f"{name}[{_shown(partition)}]", offset, 0)
-
-
-def function(name: str, value: object) -> None:
-    """A callable."""
-    if not callable(value):
-        wrong_type(name, value, "a function")
-
-
-def broker_id(name: str, value: object) -> None:
-    text(name, value)
-    if not is_new_broker_id(value):
-        wrong_value(name, value, "1 to 128 of A-Za-z0-9_.:-, the first of them not -, and not . or .. alone")
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _bounds(name: str, value: object) -> None:
-    """Bounds of a whole ring: the engine creates bundles from them unchanged."""
-    if not isinstance(value, tuple | list):
-        wrong_type(name, value, "a tuple of hashes")
-    if len(value) > MAX_CHILDREN + 1:
-        wrong_value(name, value, f"at most {MAX_CHILDREN + 1} bounds")
-    before = -1
-    for index, bound in enumerate(value):
-        whole(f"{name}[{index}]", bound)
-        if bound <= before:
-            wrong_value(f"{name}[{index}]", bound, f"ascending bounds, each once: more than {before}")
-        before = bound
-    if not value or value[0] != 0 or value[-1] != FULL_UPPER:
-        wrong_value(name, value, f"bounds from 0 to {FULL_UPPER}, the whole ring")
-
-
-def _operation(value: str, reason: object = None) -> None:
-    text("operation", value)
-    if ID(value) is None:
-        wrong_value("operation", value, "1 to 64 of A-Za-z0-9-")
-    if reason is not None:
-        text("reason", reason)
-
-
-# --- opening --------------------------------------------------------------------------------------------------------
 
 
 def check_opening(
@@ -340,7 +169,7 @@ def hooks_of(value: object, wanted: type[Any]) -> None:
     """
     if isinstance(value, Mapping):
         raise ArgumentTypeError(
-            f"`hooks` is {_shown(value)} of type {type(value).__name__}; wanted: an instance of {wanted.__name__}, or None",
+            f"`hooks` is {printed(value)} of type {type(value).__name__}; wanted: an instance of {wanted.__name__}, or None",
             hint=f"Settings of the hooks are another argument: `{as_argument('hooks', 'deadline_s')}`.",
             exit_code=ExitCode.USAGE,
         )
@@ -390,7 +219,7 @@ def _hook(hooks: object, name: str, wanted: Callable[..., object]) -> None:
     coroutine = inspect.iscoroutinefunction(wanted)
     form = f"`{'async def' if coroutine else 'def'} {name}({', '.join(['self', *parameters])})`"
     if not callable(method):
-        _wrong_hook(hooks, name, f"is {_shown(method)}", form)
+        _wrong_hook(hooks, name, f"is {printed(method)}", form)
     # A coroutine function may wrap a plain one, and the reverse: what is called decides, and for coroutines what it wraps.
     called = (method, type(method).__call__, *((inspect.unwrap(method),) if coroutine else ()))
     if any(map(inspect.iscoroutinefunction, called)) is not coroutine:
@@ -426,71 +255,3 @@ def _extensions(value: object) -> None:
         if extension.name in names:
             wrong_value(f"extensions[{index}].name", extension.name, "each extension once")
         names.add(extension.name)
-
-
-# --- commands -------------------------------------------------------------------------------------------------------
-
-
-def check(command: Command) -> None:
-    """Refuse a command that the engine could not execute.
-
-    Raises:
-        ArgumentTypeError: It is not a command, or a field is of the wrong type.
-        ArgumentValueError: A field is out of bounds or malformed.
-    """
-    match command:
-        case commands.Lookup(name, timeout_s, read_only):
-            text("name", name)
-            seconds("timeout_s", timeout_s)
-            flag("read_only", read_only)
-        case commands.AwaitOperation(operation, timeout_s):
-            text("operation", operation)
-            seconds("timeout_s", timeout_s)
-        case commands.Shutdown(budget_s):
-            seconds("budget_s", budget_s)
-        case commands.PreStop(budget_s, notice_s):
-            seconds("budget_s", budget_s)
-            seconds("notice_s", notice_s)
-        case commands.DismissBroker(broker):
-            text("broker", broker)
-        case commands.ResumeRepair() | commands.UndoPreStop():
-            pass
-        case _:
-            _check_change(command)
-
-
-def _generation(value: object) -> None:
-    if value is not None:
-        whole("if_generation", value)
-
-
-def _check_change(command: Command) -> None:
-    """The commands that write records."""
-    match command:
-        case commands.Transfer(name, destination, operation, timeout_s, reason):
-            text("name", name)
-            text("destination", destination)
-            _operation(operation, reason)
-            _generation(command.if_generation)
-        case commands.Unload(name, operation, timeout_s, reason):
-            text("name", name)
-            _operation(operation, reason)
-            _generation(command.if_generation)
-        case commands.Split(name, operation, timeout_s, at, parts, reason):
-            text("name", name)
-            if not isinstance(at, tuple | list):
-                wrong_type("at", at, "a tuple of hashes, whole numbers")
-            hashes("at", at)
-            whole("parts", parts)
-            _operation(operation, reason)
-            _generation(command.if_generation)
-        case commands.CreateNamespace(namespace, bounds, operation, timeout_s, reason):
-            text("namespace", namespace)
-            _bounds("bounds", bounds)
-            _operation(operation, reason)
-        case commands.DeleteNamespace(namespace, operation, timeout_s, reason):
-            text("namespace", namespace)
-            _operation(operation, reason)
-        case _:
-            wrong_type("command", command, "a command of statechannel.engine.commands")
-    seconds("timeout_s", timeout_s)

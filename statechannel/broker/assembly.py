@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ulid import ULID
 
 from statechannel.broker.changes import PastReader
-from statechannel.broker.driver import BEAT_S, DriverOptions
 from statechannel.broker.hook_runner import overridden, warn_of_hooks
 from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
 from statechannel.broker.host import Host
-from statechannel.broker.host_options import HostOptions
 from statechannel.broker.host_platform import HostPlatform
-from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
+from statechannel.broker.observe.endpoint import Endpoint, url_of
 from statechannel.broker.observe.events import Level
 from statechannel.broker.observe.health import routes
 from statechannel.broker.observe.kafka_limits import KafkaLimits
@@ -26,14 +24,12 @@ from statechannel.broker.observe.observer import Availability
 from statechannel.broker.observe.topic_conditions import TopicConditions
 from statechannel.broker.parts import KafkaLog
 from statechannel.broker.request_writer import write_request
-from statechannel.broker.requests import CoordinatorOptions
-from statechannel.broker.supervision import RestartPolicy
 from statechannel.clocks import now_ms
 from statechannel.engine.config import OBSERVER, Identity
 from statechannel.engine.effects import Hook
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acls import CHANNEL, OWN_ENDS, REGISTRY, Role, require_rights
-from statechannel.kafka.addresses import WAIT_OF_BROKERS, FirstLook, require_answer, state_of
+from statechannel.kafka.addresses import WAIT_OF_BROKERS, require_answer, require_listener, state_of
 from statechannel.kafka.advertised import require_advertised
 from statechannel.kafka.client_settings import BROKER_CLIENT, to_client, to_topics
 from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaClientError, KafkaUnavailableError
@@ -54,17 +50,16 @@ if TYPE_CHECKING:
 
     from statechannel.broker.observe.traces import Traces
     from statechannel.broker.parts import KafkaParts
-    from statechannel.broker.request_record import Request
     from statechannel.engine.placement import Placement
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
     from statechannel.kafka.topics import TopicInfo
+    from statechannel.operations.request_record import Request
     from statechannel.settings import Settings
 
 _log = SafeLogger(__name__)
 
 SILENCE_SAID_S = 2.0
-_RESTING_S = 60.0
 GATHER_MAX_S = 0.2
 """Longest wait of a heartbeat for others where there are many; a fifth of the interval of heartbeats at most."""
 
@@ -82,16 +77,12 @@ class Access(NamedTuple):
 class MemberLog(Protocol):
     """What a member does with the log beside its engine."""
 
-    def past(self, partition: int) -> PastReader:
-        """A reader of the past of one partition of the channel."""
+    def past(self, partition: int) -> PastReader: ...
 
-    async def write_request(self, request: Request, *, answer_within_s: float) -> None:
-        """See `request_writer.write_request`."""
+    async def write_request(self, request: Request, *, answer_within_s: float) -> None: ...
 
 
 class KafkaMemberLog:
-    """The log on Kafka."""
-
     def __init__(self, kafka: Access, settings: Settings, *, partitions: int) -> None:
         self._kafka = kafka
         self._timeout_s = settings.kafka.command_timeout_s
@@ -128,52 +119,6 @@ def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
         ClientSettingRefusedError: A property that the design fixes, or no address at all.
     """
     return Access(to_client(settings, client_id=client_id), to_topics(settings))
-
-
-def host_options(settings: Settings, *, rests: bool = False) -> HostOptions:
-    """Options of a host and of its requests.
-
-    Args:
-        rests: See `HostPlatform`.
-    """
-    runtime, requests = settings.runtime, settings.requests
-    return HostOptions(
-        watchdog_s=runtime.watchdog_s,
-        blocked_s=runtime.loop_blocked_s,
-        close_timeout_s=runtime.close_timeout_s,
-        hooks_close_s=settings.hooks.deadline_s,
-        shutdown_grace_s=runtime.shutdown_grace_s,
-        commands_max=runtime.commands_max,
-        observe_s=_RESTING_S if rests else 1.0,
-        debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
-        extension_requests_max=requests.extension_requests_max,
-        changes_max_bytes=runtime.changes_max_mib * 2**20,
-        driver=DriverOptions(
-            inbox_limit=settings.limits.inbox_max,
-            inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20,
-            beat_s=_RESTING_S if rests else BEAT_S,
-        ),
-        desk=CoordinatorOptions(
-            open_max=requests.open_max,
-            open_max_bytes=requests.open_max_mib * 2**20,
-            remembered=requests.remembered_max,
-            repeat_s=requests.repeat_s,
-            review_s=requests.review_s,
-            linger_ms=int(requests.linger_s * 1_000),
-            reply_max_bytes=requests.reply_max_bytes,
-        ),
-    )
-
-
-def restart_policy(settings: Settings) -> RestartPolicy:
-    """Restart policy of the engine's threads."""
-    runtime = settings.runtime
-    return RestartPolicy(
-        limit=runtime.restarts_max,
-        window_s=runtime.restart_window_s,
-        first_wait_s=runtime.restart_first_wait_s,
-        longest_wait_s=runtime.restart_longest_wait_s,
-    )
 
 
 async def open_member(
@@ -247,8 +192,8 @@ def make_host(
     )
     if isinstance(hooks, ThreadedHooks):
         hooks.threads = settings.hooks.threads_max
-    engine, options = Engine(identity, config, placement), host_options(settings, rests=platform.rests)
-    return Host(engine, log, hooks, metrics, options=options, traces=traces, on_stuck=on_stuck, platform=platform)
+    engine = Engine(identity, config, placement)
+    return Host(engine, log, hooks, metrics, settings=settings, traces=traces, on_stuck=on_stuck, platform=platform)
 
 
 def make_observer(
@@ -266,8 +211,7 @@ def make_observer(
         to_engine(settings, partitions=partitions), observes=True, tick_interval_s=platform.tick_interval_s
     )
     identity = Identity(OBSERVER, str(ULID()), bytes(10), now_ms(), log=log_id)
-    options = host_options(settings, rests=platform.rests)
-    return Host(Engine(identity, config), log, BrokerHooks(), metrics, options=options, platform=platform)
+    return Host(Engine(identity, config), log, BrokerHooks(), metrics, settings=settings, platform=platform)
 
 
 async def open_observer(settings: Settings, *, registry: CollectorRegistry | None = None) -> Opened:
@@ -320,7 +264,7 @@ def _kafka_log(
         kafka.client,
         kafka.topics,
         infos,
-        policy=restart_policy(settings),
+        runtime=settings.runtime,
         on_restart=metrics.restarted,
         on_availability=availability.changed,
         on_findings=topics.take,
@@ -392,7 +336,7 @@ def _look_at_addresses(client: ClientSettings) -> None:
         KafkaUnavailableError: With this reason.
     """
     protocol = client.properties.get("security.protocol", "plaintext")
-    FirstLook(client.bootstrap_servers, protocol, 0.0, WAIT_OF_BROKERS).require_listener()
+    require_listener(client.bootstrap_servers, protocol, 0.0, WAIT_OF_BROKERS)
     require_answer(client.bootstrap_servers, protocol)
     require_advertised(client)
 
@@ -404,7 +348,8 @@ def _endpoint(settings: Settings, metrics: Metrics, broker: str) -> Endpoint | N
         return None
     endpoint = Endpoint(
         {},
-        limits=EndpointLimits(observe.http_connections_max, observe.http_timeout_s),
+        connections_max=observe.http_connections_max,
+        timeout_s=observe.http_timeout_s,
         on_answer=lambda path, status: metrics.counted("http_requests", path, str(status)),
         on_refused=lambda: metrics.counted("http_refused"),
         broker=broker,

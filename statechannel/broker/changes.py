@@ -11,8 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from statechannel.broker.host_platform import HostPlatform
-from statechannel.broker.outcomes import plain
 from statechannel.errors import StateChannelError
+from statechannel.operations.outcomes import plain
 from statechannel.protocol.bundle import bundle_key, parse_key
 from statechannel.protocol.cold_start_marks import HeadMark, Mark, Marks
 from statechannel.protocol.joiner import Joiner
@@ -300,14 +300,12 @@ def _newer(partition: int, offset: int, number: int) -> ChangesError:
 class PastTail(Protocol):
     """Reads one partition of the channel up to its end; a `PartitionTail` is one."""
 
-    def span(self) -> Span:
-        """What the partition has now."""
+    def span(self) -> Span: ...
 
     def records(self, span: Span) -> Iterator[RecordRead]:
         """The records of `span` in order; offsets may have gaps."""
 
-    def close(self) -> None:
-        """Close the connections."""
+    def close(self) -> None: ...
 
 
 class PastReader:
@@ -365,7 +363,6 @@ class Watcher:
         self._error: StateChannelError | None = None
 
     def deliver(self, change: Change, size_bytes: int) -> None:
-        """Queue a new change; the size is that of its record."""
         if self._error is not None:
             return
         waiting = len(self._items)
@@ -414,7 +411,6 @@ class Watcher:
             raise self._error
 
     def close(self) -> None:
-        """Unsubscribe."""
         self._owner.forget(self)
 
 
@@ -452,12 +448,10 @@ class LiveChanges:
         return watcher
 
     def forget(self, watcher: Watcher) -> None:
-        """Remove a subscriber."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
     def deliver(self, record: Record, read: RecordRead) -> None:
-        """Deliver an accepted record."""
         if self._watchers:
             change = Change.of(record, read)
             for watcher in self._watchers:

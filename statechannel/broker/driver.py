@@ -9,39 +9,29 @@ import asyncio
 import threading
 from collections import deque
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from statechannel.broker.host_platform import HostClocks
-from statechannel.broker.inbox import SIZE_LIMIT_BYTES, Inbox
+from statechannel.broker.host_platform import BEAT_S, HostClocks
+from statechannel.broker.inbox import Inbox
 from statechannel.broker.observe.stalls import Stalls
 from statechannel.broker.opening_process import opening_process
 from statechannel.engine.inputs import Tick
 from statechannel.protocol.log import RecordRead, RecordsRead
+from statechannel.settings.groups_engine import LimitSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from statechannel.engine.effects import Effect
+    from statechannel.engine.engine import Engine
     from statechannel.engine.inputs import Input, Now
 
-BEAT_S = 0.25
 _BATCH = 256
 _TIMER_SLACK_S = 0.001
 _TICK = Tick()
 _VALUE = attrgetter("value")
-
-
-class SteppedEngine(Protocol):
-    """The part of `statechannel.engine.engine.Engine` that a driver needs."""
-
-    @property
-    def wake_at_s(self) -> float:
-        """Time by the engine's clock at which the engine wants a `Tick`, unless an input comes first."""
-
-    def step(self, now: Now, item: Input, /) -> list[Effect]:
-        """Process one input; returns the effects to perform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,7 @@ class DriverOptions:
     """Bounds of a driver.
 
     Attributes:
-        inbox_limit: Queued inputs beyond which the reader of the log is blocked.
+        limits: The inbox is one of them: beyond it the reader of the log is blocked.
         slice_s: Longest time before other callbacks of the loop get their turn.
         beat_s: Longest time between two clock readings; the watchdog counts these beats.
         evidence: Inputs kept to explain a violated invariant, before the one that shows it; that one is kept whole,
@@ -57,8 +47,7 @@ class DriverOptions:
         evidence_bytes: Larger values are truncated to this size.
     """
 
-    inbox_limit: int = 20_000
-    inbox_limit_bytes: int = SIZE_LIMIT_BYTES
+    limits: LimitSettings = field(default_factory=LimitSettings)
     slice_s: float = 0.005
     beat_s: float = BEAT_S
     evidence: int = 300
@@ -74,12 +63,11 @@ class Driver:
         on_progress: Called after each burst of steps.
         on_failure: Called once if a step or an effect raises; nothing is stepped after that.
         on_loop_closed: Called in the thread that detects that the loop was closed while the driver runs.
-        clocks: Other clocks are for tests.
     """
 
     def __init__(
         self,
-        engine: SteppedEngine,
+        engine: Engine,
         *,
         perform: Callable[[Effect], None],
         on_failure: Callable[[Exception, Sequence[Input]], None],
@@ -111,7 +99,8 @@ class Driver:
         self._scheduled = False
         self._taken: deque[Input] = deque()
         self._effects: deque[Effect] = deque()
-        self.inbox = Inbox(self._options.inbox_limit, self._wake, self._options.inbox_limit_bytes)
+        limits = self._options.limits
+        self.inbox = Inbox(limits.inbox_max, self._wake, limits.inbox_max_mib * 2**20)
         self.stalls = Stalls(clocks.mono_s)
         self.beats = 0
         self.steps = 0
@@ -126,7 +115,6 @@ class Driver:
         return self._running
 
     def start(self) -> None:
-        """Start, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._running = True

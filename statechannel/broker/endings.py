@@ -24,7 +24,6 @@ def after_all(stopped: Stopped, *, registered: bool, left: str) -> Stopped:
     """Kafka may have come back while the clients closed: then the goodbye is in the registry, and the reason is `left`.
 
     Args:
-        registered: Whether the last record for the registry was written.
         left: Bundles that were not handed over, as text; empty if none.
     """
     if not registered:
@@ -36,7 +35,6 @@ def after_all(stopped: Stopped, *, registered: bool, left: str) -> Stopped:
 
 
 def log_end(stopped: Stopped, broker: str, serving: int) -> None:
-    """Log how the member of this broker ended, and how many bundles it served then."""
     log = _log.info if stopped.clean else _log.error
     log("stopped", broker=broker, serving=serving, reason=stopped.reason, detail=stopped.detail)
 

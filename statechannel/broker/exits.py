@@ -93,6 +93,15 @@ class ChannelStoppedError(StateChannelError):
         self.stopped = stopped
 
 
+class TooManyCommandsError(ChannelStoppedError):
+    """Too many commands are waiting."""
+
+    retryable = True
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(Stopped("busy", f"{limit} commands wait for an answer already; try again later"))
+
+
 class JoinTimeoutError(StateChannelError):
     """The member did not catch up in time."""
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine import commands
 from statechannel.engine.commands import Rejected, Undetermined, Unknown
 from statechannel.logger import SafeLogger
+from statechannel.operations.table import ExtensionAsk
 
 if TYPE_CHECKING:
     from statechannel.engine.commands import Outcome
+    from statechannel.operations.request_record import Request
 
 _log = SafeLogger(__name__)
 
 
 Handler = Callable[[ExtensionAsk], Awaitable["Outcome"]]
 """Answers a request. Its exceptions become `internal-error`; it is cancelled when the member stops."""
+RequestCheck = Callable[["Request"], "Outcome | None"]
+"""Why a request must not be executed; None: it may be. Its exceptions become `internal-error`."""
 Report = Callable[["Outcome"], None]
 ANSWER_MAX_S = 7_200.0
 """A request waits at most an hour; one that others joined meanwhile may take that long again."""
@@ -40,11 +43,20 @@ class Handlers:
         running_max: Maximum number of concurrent requests; more are refused.
         answer_max_s: A handler that takes longer is cancelled: it would occupy its place for ever.
         broker: Of the member, for log lines.
+        promised: Checks that other brokers and clients rely on, from before their extension has started.
     """
 
-    def __init__(self, running_max: int, answer_max_s: float = ANSWER_MAX_S, *, broker: str = "") -> None:
+    def __init__(
+        self,
+        running_max: int,
+        answer_max_s: float = ANSWER_MAX_S,
+        *,
+        broker: str = "",
+        promised: Collection[str] = (),
+    ) -> None:
         self._log = _log.bound(broker=broker)
         self._handlers: dict[str, Handler] = {}
+        self._checks: dict[str, RequestCheck] = dict.fromkeys(promised, _not_started)
         self._answer_max_s = answer_max_s
         self._running_max = running_max
         self._running: dict[str, _Answering] = {}
@@ -54,6 +66,14 @@ class Handlers:
 
     def register(self, extension: str, handler: Handler) -> None:
         self._handlers[extension] = handler
+
+    def check_before(self, check: str, refusal: RequestCheck) -> None:
+        self._checks[check] = refusal
+
+    def refusal(self, request: Request) -> Outcome | None:
+        """Why this broker must not execute a request, by the checks of its command; None: it may."""
+        checks = [self._checks[name] for name in request.checks if name in self._checks]
+        return next((outcome for check in checks if (outcome := check(request)) is not None), None)
 
     def give(self, ask: ExtensionAsk, report: Report) -> None:
         """Start a request; `report` is called once, later, with the outcome."""
@@ -92,6 +112,10 @@ class Handlers:
                 report(outcome)
             except Exception:
                 self._log.exception("extension-answer-untold", extension=ask.extension, operation=ask.operation)
+
+
+def _not_started(_: Request) -> Outcome:
+    return Rejected("policies-unread", "this broker has not read the policies yet", "Try again in a moment.")
 
 
 async def _answer(handler: Handler, ask: ExtensionAsk, within_s: float, log: SafeLogger) -> Outcome:

@@ -52,7 +52,6 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
             _leave_task(loop, task)
 
     def send(self, value: Any) -> Any:
-        """A step of the task."""
         if self._taken:
             return self._coroutine.send(value)
         self._taken = True
@@ -103,7 +102,6 @@ class HookCounts(NamedTuple):
     threads: int | None
 
     def to_json(self) -> dict[str, int]:
-        """Fields for `status`."""
         return {"running_hooks": self.running, "late_hooks": self.late, "owed_releases": self.owed}
 
     @property
@@ -148,11 +146,9 @@ class HookRunner:
     could not be called.
 
     Args:
-        feed: Takes `HookFinished`.
         urls_of: Registered listeners of a broker, for `on_moved`.
         on_problem: Called with each failed call and its error.
         on_end: Called with each ended call, the seconds since its request, its failure as text, and what it raised.
-        broker: Id of the broker, for log lines.
     """
 
     def __init__(
@@ -405,7 +401,6 @@ def _is_repeated(lane: _Lane, effect: CallHook) -> bool:
 
 
 def overridden(hooks: BrokerHooks, hook: str) -> bool:
-    """Whether a broker has this hook."""
     if isinstance(hooks, ThreadedHooks):
         return hooks.overrides(hook)
     method = getattr(hooks, hook)

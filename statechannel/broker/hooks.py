@@ -148,9 +148,7 @@ class ThreadedHooks(BrokerHooks):
     A function that never returns occupies its thread; with all threads occupied, later hooks overrun their deadlines.
 
     Args:
-        hooks: The functions.
         threads: Maximum number of concurrent hooks; may be set until the first is called.
-        on_call: Called with the future of each call.
     """
 
     def __init__(
@@ -167,35 +165,30 @@ class ThreadedHooks(BrokerHooks):
 
     @property
     def name(self) -> str:
-        """Name of the user's class."""
         return type(self._hooks).__name__
 
     def overrides(self, hook: str) -> bool:
-        """Whether the user's class has this hook at all."""
         return getattr(type(self._hooks), hook) is not getattr(BlockingBrokerHooks, hook)
 
     async def on_own(self, bundle: str, generation: int) -> None:
-        """See `BrokerHooks.on_own`."""
         await self._call(lambda: self._hooks.on_own(bundle, generation))
 
     async def on_serve(self, bundle: str, generation: int) -> None:
-        """See `BrokerHooks.on_serve`. One that waits for a thread keeps waiting after its deadline: the bundle stays here."""
+        """A hook that waits for a thread keeps waiting after its deadline: the bundle stays here."""
         await self._call(lambda: self._hooks.on_serve(bundle, generation), keep=True)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        """See `BrokerHooks.on_release`. One that waits for a thread keeps waiting after its deadline."""
+        """A hook that waits for a thread keeps waiting after its deadline."""
         await self._call(lambda: self._hooks.on_release(bundle, generation, destination), keep=True)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
-        """See `BrokerHooks.on_moved`."""
         await self._call(lambda: self._hooks.on_moved(bundle, owner, urls))
 
     async def on_split(self, parent: str, children: Sequence[str], generation: int) -> None:
-        """See `BrokerHooks.on_split`."""
         await self._call(lambda: self._hooks.on_split(parent, children, generation))
 
     async def on_split_done(self, parent: str, children: Sequence[str], generation: int) -> None:
-        """See `BrokerHooks.on_split_done`. One that waits for a thread keeps waiting after its deadline."""
+        """A hook that waits for a thread keeps waiting after its deadline."""
         await self._call(lambda: self._hooks.on_split_done(parent, children, generation), keep=True)
 
     async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:

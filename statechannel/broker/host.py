@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
-from statechannel.broker import arguments, request_record
 from statechannel.broker.changes import LiveChanges
-from statechannel.broker.driver import Driver
+from statechannel.broker.driver import Driver, DriverOptions
 from statechannel.broker.endings import LOG_AWAY, after_all, log_end, outcome_of_stopping, within_budget
-from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
+from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped, TooManyCommandsError
 from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
 from statechannel.broker.hooks import BrokerHooks
-from statechannel.broker.host_options import HostOptions
 from statechannel.broker.host_platform import HostPlatform, LoopWatch
 from statechannel.broker.inbox import InboxLane
 from statechannel.broker.next_steps import with_next_step
@@ -26,7 +24,6 @@ from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.observe.topic_conditions import TopicConditions
 from statechannel.broker.opening_process import opening_process
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.requests import EngineSurroundings, RequestCoordinator
 from statechannel.broker.supervision import (
     LOOP_CLOSED,
@@ -65,7 +62,11 @@ from statechannel.engine.inputs import (
     PositionReached,
 )
 from statechannel.logger import SafeLogger, unwritten
+from statechannel.operations import request_record
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import RequestCommand, check
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,15 +92,6 @@ _ENDED = {"mode": "stopped", "leading": False, "term": -1, "deputizing": False, 
 """What holds for a member that has ended, whatever its engine knew last."""
 
 
-class TooManyCommandsError(ChannelStoppedError):
-    """Too many commands are waiting."""
-
-    retryable = True
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(Stopped("busy", f"{limit} commands wait for an answer already; try again later"))
-
-
 class Host:
     """One running member. All methods belong to the loop's thread.
 
@@ -114,15 +106,15 @@ class Host:
         hooks: BrokerHooks,
         metrics: Metrics,
         *,
-        options: HostOptions | None = None,
+        settings: Settings | None = None,
         traces: Traces | None = None,
         on_stuck: Callable[[], None] | None = None,
         platform: HostPlatform | None = None,
     ) -> None:
         self.engine = engine
-        self.options = options or HostOptions()
+        self.settings = settings = settings or Settings()
         self.metrics = metrics
-        self.live = LiveChanges(self.options.changes_max_bytes, engine.streams.closed_why)
+        self.live = LiveChanges(settings.runtime.changes_max_mib * 2**20, engine.streams.closed_why)
         self.process = opening_process()
         self.endpoint: Endpoint | None = None
         self.availability: Availability | None = None
@@ -133,7 +125,8 @@ class Host:
         self._platform = platform or HostPlatform()
         self._mono_s = self._platform.clocks.mono_s
         self._around = EngineSurroundings(engine)
-        self._watch = Observer(engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s, mono_s=self._mono_s)
+        debt_alarm_s = settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000
+        self._watch = Observer(engine, metrics, traces, debt_alarm_s=debt_alarm_s, mono_s=self._mono_s)
         self._driver = Driver(
             engine,
             perform=self._perform,
@@ -141,7 +134,7 @@ class Host:
             on_progress=self._progressed,
             on_failure=self._violated,
             on_loop_closed=self._loop_closed,
-            options=self.options.driver,
+            options=DriverOptions(limits=settings.limits, beat_s=self._platform.beat_s),
             clocks=self._platform.clocks,
         )
         self.now_s, self.feed = self._driver.now_s, self._driver.inbox.push
@@ -154,13 +147,17 @@ class Host:
             on_end=self._watch.hook_ended,
             broker=engine.identity.broker,
         )
-        self.handlers = Handlers(self.options.extension_requests_max, broker=engine.identity.broker)
+        self.handlers = Handlers(
+            settings.requests.extension_requests_max, broker=engine.identity.broker, promised=engine.identity.checks
+        )
         self._desk = RequestCoordinator(
             self._around,
             append=self._append_request,
             submit=self._submit,
             ask_extension=self.handlers.give,
-            options=self.options.desk,
+            # What a lost broker has begun is not checked again.
+            refusal=lambda asked: None if asked.id in engine.operations.known else self.handlers.refusal(asked),
+            settings=settings.requests,
         )
         self._watchdog: LoopWatch | None = None
         self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
@@ -179,14 +176,13 @@ class Host:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start, on the running loop."""
         self._ended = asyncio.get_running_loop().create_future()
         self._watchdog = self._platform.watch(
             lambda: self._driver.beats + self._closing_beats,
-            limit_s=self.options.watchdog_s,
+            limit_s=self.settings.runtime.watchdog_s,
             on_stuck=partial(self._stuck, threading.get_ident()),
             loop_lives=self._driver.check_loop,
-            blocked_s=self.options.blocked_s,
+            blocked_s=self.settings.runtime.loop_blocked_s,
             on_blocked=partial(self._blocked, asyncio.get_running_loop(), threading.get_ident()),
         )
         self._log.start(
@@ -247,7 +243,7 @@ class Host:
         self._open.end()
         self._calm.end(keep=False)
         self._driver.stop()
-        self._beats_until_s = self._mono_s() + self.options.hooks_close_s + CLOSING_SLACK_S
+        self._beats_until_s = self._mono_s() + self.settings.hooks.deadline_s + CLOSING_SLACK_S
         self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             # The caller of `open` gets it as an error.
@@ -271,11 +267,11 @@ class Host:
         """In order: callers, hooks, then the clients (records flushed, leadership resigned)."""
         try:
             self._answer_all(stopped)
-            options, until_s = self.options, self._budget_until_s
+            runtime, until_s = self.settings.runtime, self._budget_until_s
             left_s = None if until_s is None else until_s - self._mono_s()
-            await self._hooks.close(within_budget(options.hooks_close_s, left_s, options.shutdown_grace_s))
-            self._beats_until_s = self._mono_s() + self.options.close_timeout_s + CLOSING_SLACK_S
-            await self._platform.aside(self._log.close, self.options.close_timeout_s)
+            await self._hooks.close(within_budget(self.settings.hooks.deadline_s, left_s, runtime.shutdown_grace_s))
+            self._beats_until_s = self._mono_s() + runtime.close_timeout_s + CLOSING_SLACK_S
+            await self._platform.aside(self._log.close, runtime.close_timeout_s)
         except Exception:
             _log.exception("closing-failed", broker=self._open.broker)
         finally:
@@ -347,7 +343,7 @@ class Host:
     def loop_blocked(self) -> bool:
         """Whether the loop makes no progress now; may be read from any thread."""
         last_s = max(self._driver.last_progress_s, self._last_beat_s)  # a closing loop makes beats only
-        return self._mono_s() - last_s > self.options.blocked_s
+        return self._mono_s() - last_s > self.settings.runtime.loop_blocked_s
 
     def _stuck(self, thread: int) -> None:
         """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""
@@ -357,7 +353,11 @@ class Host:
         def say() -> None:
             self.metrics.stuck(stuck=True)
             _log.critical(
-                "loop-stuck", broker=self._open.broker, seconds=self.options.watchdog_s, place=place, stack=stack
+                "loop-stuck",
+                broker=self._open.broker,
+                seconds=self.settings.runtime.watchdog_s,
+                place=place,
+                stack=stack,
             )
 
         within(FINAL_LOG_S, say)
@@ -376,7 +376,7 @@ class Host:
                 self._watchdog.end()  # what the loop's thread does from here on is no affair of the member
             closing = (
                 lambda: self._seat.ask(stand=False),
-                lambda: self._log.close(self.options.close_timeout_s),
+                lambda: self._log.close(self.settings.runtime.close_timeout_s),
                 lambda: self._calm.end(keep=False),
                 gc_exclusion.end,
                 lambda: None if self.endpoint is None else self.endpoint.close(),
@@ -413,11 +413,11 @@ class Host:
         return owner
 
     def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
-        arguments.check(command)
+        check(command)
         if (stopped := self.stopped) is not None:
             raise ChannelStoppedError(stopped)
-        if len(self._waiting) >= self.options.commands_max and not isinstance(command, commands.Shutdown):
-            raise TooManyCommandsError(self.options.commands_max)
+        if len(self._waiting) >= self.settings.runtime.commands_max and not isinstance(command, commands.Shutdown):
+            raise TooManyCommandsError(self.settings.runtime.commands_max)
         if isinstance(command, commands.Shutdown) and self._budget_until_s is None:
             self._budget_until_s = self._mono_s() + command.budget_s
         self._tokens += 1
@@ -536,7 +536,7 @@ class Host:
             self._calm.end()
             self._caught_up.set()
         self._desk.look(now_s)
-        if now_s - self._observed_s >= self.options.observe_s:
+        if now_s - self._observed_s >= self._platform.observe_s:
             self._observed_s = now_s
             self._observe()
 
@@ -554,7 +554,6 @@ class Host:
         )
 
     def serving(self) -> dict[str, int]:
-        """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
@@ -576,7 +575,6 @@ class Host:
         return self._driver.last_progress_s
 
     def status(self) -> dict[str, Any]:
-        """Status of the engine and of this runtime."""
         return {
             **self.engine.status(),
             **(_ENDED if self.stopped is not None else {}),

@@ -16,9 +16,10 @@ from statechannel.clocks import engine_s, now_ms
 from statechannel.engine.config import TICK_INTERVAL_S
 from statechannel.engine.inputs import Now
 
+BEAT_S = 0.25
+
 
 def read_clocks() -> Now:
-    """The engine's clock, and the wall clock."""
     return Now(engine_s(), now_ms())
 
 
@@ -37,8 +38,7 @@ class HostClocks(NamedTuple):
 class LoopWatch(Protocol):
     """Notices that the loop of a member makes no progress; see `Watchdog`."""
 
-    def start(self) -> None:
-        """Start to watch."""
+    def start(self) -> None: ...
 
     def end(self) -> None:
         """Stop watching, without waiting."""
@@ -59,15 +59,13 @@ class LoopWatchMaker(Protocol):
         loop_lives: Callable[[], bool],
         blocked_s: float,
         on_blocked: Callable[[float], None] | None,
-    ) -> LoopWatch:
-        """A watch that was not started yet."""
+    ) -> LoopWatch: ...
 
 
 class CallAside(Protocol):
     """Runs a function that may block, beside the loop."""
 
-    def __call__(self, function: Callable[..., Any], /, *args: Any) -> Awaitable[Any]:
-        """Its result."""
+    def __call__(self, function: Callable[..., Any], /, *args: Any) -> Awaitable[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,8 @@ class HostPlatform:
     Attributes:
         tunes_collector: Whether the member may tune the garbage collector of its process.
         tick_interval_s: Time between two looks of the engine at its deadlines, while nothing happens.
-        rests: A driver that has nothing to do waits for the engine's next look, without beats for a watchdog between.
+        beat_s: Longest time between two beats of a driver for a watchdog.
+        observe_s: Time between two updates of the gauges.
     """
 
     clocks: HostClocks = field(default_factory=HostClocks)
@@ -85,4 +84,5 @@ class HostPlatform:
     aside: CallAside = asyncio.to_thread
     tunes_collector: bool = True
     tick_interval_s: float = TICK_INTERVAL_S
-    rests: bool = False
+    beat_s: float = BEAT_S
+    observe_s: float = 1.0

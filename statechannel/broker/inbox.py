@@ -95,7 +95,6 @@ class Inbox:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the queued values."""
         return sum(line.size_bytes for line in self._lines.values())
 
     def offer(self, inputs: Sequence[Input], lane: InboxLane = InboxLane.LOG) -> None:

@@ -1,21 +1,24 @@
-"""Private event loop in its own thread, for blocking callers."""
+"""Private event loop in its own thread, for blocking callers, and blocking classes made of those for asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import threading
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.broker.opening_process import opening_process
+from statechannel.broker.hooks import refuse_inside_hook
+from statechannel.broker.opening_process import OfOneProcess, opening_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+    from types import TracebackType
 
 T = TypeVar("T")
-
+_P = ParamSpec("_P")
 
 CLOSED = Stopped("closed", "this channel was closed")
 _LET_GO_S = 1.0
@@ -56,7 +59,6 @@ class LoopThread:
 
     @property
     def ended(self) -> bool:
-        """Whether the loop accepts no more calls."""
         return self._ended
 
     def call(self, coroutine: Coroutine[object, object, T]) -> T:
@@ -131,7 +133,85 @@ class LoopThread:
                 self.close()
 
     def close(self) -> None:
-        """End loop and thread."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(10.0)
+
+
+class BlockingTwin(OfOneProcess):
+    """Base of the blocking classes, whose docstrings name their twins.
+
+    Args:
+        loop: The private loop, in which the twin was opened.
+    """
+
+    _twin: Any
+
+    def __init__(self, loop: LoopThread, twin: Any) -> None:
+        self._loop = loop
+        self._twin = twin
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop.process.forked is None:  # the child of a fork leaves the block, too: nothing there is its own
+            self.close()
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """See `stopped` there."""
+        stopped: Stopped | None = self._twin.stopped
+        return stopped
+
+    def close(self) -> None:
+        """See `close` there. A second call does nothing."""
+        self._loop.finish(self._twin.close)
+
+
+def direct(method: Callable[Concatenate[Any, _P], T]) -> Callable[Concatenate[Any, _P], T]:
+    """A method that any thread may call."""
+    return _as_twin(method, lambda _, call: call())
+
+
+def in_loop(method: Callable[Concatenate[Any, _P], T]) -> Callable[Concatenate[Any, _P], T]:
+    """A method that is called in the loop's thread."""
+    return _as_twin(method, LoopThread.ask)
+
+
+def waiting(
+    method: Callable[Concatenate[Any, _P], Coroutine[Any, Any, T]], *, from_hooks: bool = False
+) -> Callable[Concatenate[Any, _P], T]:
+    """A coroutine that runs in the loop, while the caller waits.
+
+    Args:
+        from_hooks: Hooks may call it, too.
+    """
+
+    def wait(loop: LoopThread, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if not from_hooks:
+            refuse_inside_hook(f"StateChannel.{method.__name__}")
+        return loop.call(call())
+
+    return _as_twin(method, wait)
+
+
+def making(
+    wrap: Callable[[LoopThread, Any], T], method: Callable[Concatenate[Any, _P], Any]
+) -> Callable[Concatenate[Any, _P], T]:
+    """A coroutine whose result has a blocking class of its own."""
+    return _as_twin(method, lambda loop, call: wrap(loop, loop.call(call())), returns=wrap.__name__)
+
+
+def _as_twin(
+    method: Callable[Concatenate[Any, _P], Any], way: Callable[[LoopThread, Callable[[], Any]], T], returns: str = ""
+) -> Callable[Concatenate[Any, _P], T]:
+    def call(self: BlockingTwin, /, *args: _P.args, **kwargs: _P.kwargs) -> T:
+        return way(self._loop, lambda: method(self._twin, *args, **kwargs))
+
+    signature = inspect.signature(method)
+    call.__name__, call.__doc__ = method.__name__, f"See `{method.__name__}` there."
+    call.__signature__ = signature.replace(return_annotation=returns) if returns else signature  # type: ignore[attr-defined]
+    return call

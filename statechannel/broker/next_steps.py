@@ -1,4 +1,4 @@
-"""Next step for each reason of a refusal or an undetermined answer: the hints of commands, of the API, and of design/api.md.
+"""Next step for each reason of a refusal or an undetermined answer: hints of commands, of the API, and of reference/api.md.
 
 Keyed by the stable words of the outcomes; `tests/unit/runtime/test_next_steps.py` finds every such word in the code.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.broker.exits import HINTS
 from statechannel.engine.commands import NotFound, Rejected, Undetermined
+from statechannel.engine.kafka_limits import LIMIT_HINTS, RefusalReason
 from statechannel.protocol.bundle import is_bundle, is_namespace, split_topic
 
 if TYPE_CHECKING:
@@ -20,20 +21,6 @@ _AGAIN = "Try again in a moment"
 _RACE = f"`statechannel audit history {{name}}` shows what was first. {_AGAIN}."
 _DAMAGE = "`statechannel audit history {name}` shows the records. It should not happen: report it."
 _WHO = "`statechannel brokers` lists them with their states"
-_RAISE_LIMIT = (
-    "raise the limit that is named: the client property message.max.bytes at each broker, one after the other, or "
-    "max.message.bytes of the topic (kafka-configs.sh --alter, while brokers run). `statechannel doctor` compares both with what "
-    "the channel needs."
-)
-_GRANT = (
-    "`statechannel acl check --role broker` lists the rights that are missing; one that is granted counts at once, without a "
-    "restart."
-)
-_CORRECT_TOPIC = (
-    "`statechannel doctor` compares the settings of the topics with the required ones; they can be changed while brokers run "
-    "(kafka-configs.sh --alter)."
-)
-
 REJECTED: dict[str, str] = {
     # The request itself.
     "bad-request": f"The broker may be older than this command: {_WHO}.",
@@ -67,9 +54,10 @@ REJECTED: dict[str, str] = {
     "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
     "shutting-down": "Start it again once it has ended. `statechannel brokers` lists those that are alive.",
     "not-written": f"{_AGAIN}; if it persists, see the broker's log and `statechannel status`.",
-    "record-too-large": f"To try again does not help. Ask for less at once (fewer bundles, fewer parts), or {_RAISE_LIMIT}",
-    "write-denied": f"To try again does not help. {_GRANT}",
-    "record-refused": f"To try again does not help. {_CORRECT_TOPIC}",
+    "record-too-large": "To try again does not help. Ask for less at once (fewer bundles, fewer parts), or "
+    + LIMIT_HINTS[RefusalReason.TOO_LARGE],
+    "write-denied": f"To try again does not help. {LIMIT_HINTS[RefusalReason.DENIED]}",
+    "record-refused": f"To try again does not help. {LIMIT_HINTS[RefusalReason.INVALID]}",
     "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
     "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
     "internal-error": "This is a bug: the broker's log has the error with the operation {operation}. Report it.",
@@ -93,7 +81,7 @@ REJECTED: dict[str, str] = {
     "that embeds the channel passes them to StateChannel.open. `statechannel brokers -o wide` lists those of each broker.",
     "unknown-ask": f"The broker may be older than this command: {_WHO}.",
     "not-leader": f"{_AGAIN}: another broker leads now. {_WHO}.",
-    "policies-unread": f"{_AGAIN}: the leader has not read the policies yet.",
+    "policies-unread": f"{_AGAIN}: the broker has not read the policies yet.",
     "unknown-algorithm": "`statechannel strategy list` shows those that are installed here; the owner's may differ.",
     "bad-settings": "`statechannel strategy show` lists the settings of a strategy with their bounds.",
     "strategy-failed": "Choose another strategy; the broker's log has the error with the operation {operation}.",
@@ -115,9 +103,8 @@ UNDETERMINED: dict[str, str] = {
     "no-broker-allowed": "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
     "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
     "timed-out": "`statechannel status` shows what is in flight; to wait longer: --timeout SECONDS.",
-    "record-too-large": f"First {_RAISE_LIMIT}",
-    "write-denied": _GRANT,
-    "record-refused": _CORRECT_TOPIC,
+    **LIMIT_HINTS,
+    "record-too-large": f"First {LIMIT_HINTS[RefusalReason.TOO_LARGE]}",
     "busy": f"{_AGAIN}, or raise lookups.waiting_max on the brokers.",
     "running": "It may still succeed: `statechannel operation show {operation}`.",
     "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
@@ -139,7 +126,6 @@ def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", ope
     """The hint for an outcome other than success.
 
     Args:
-        outcome: As replied.
         name: Topic, bundle or namespace of the request.
         operation: Id of the request; empty where none was written.
     """

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from statechannel.broker.inbox import InboxLane
-from statechannel.broker.supervision import RestartPolicy, Restarts
+from statechannel.broker.supervision import Restarts
 from statechannel.clocks import engine_s
 from statechannel.engine.inputs import Appended
 from statechannel.kafka.client_settings import once_per_kind
@@ -20,6 +20,7 @@ from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.writer import LogWriter
 from statechannel.logger import SafeLogger
 from statechannel.protocol.log import Topic
+from statechannel.settings.groups_engine import RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,11 +51,9 @@ class KafkaParts(Protocol):
             last_progress_s: When the loop last made progress (monotonic); called in other threads.
         """
 
-    def append(self, effect: Append) -> None:
-        """Append one record."""
+    def append(self, effect: Append) -> None: ...
 
-    def restart_reading(self, topic: Topic, partition: int) -> None:
-        """Read a partition from its beginning."""
+    def restart_reading(self, topic: Topic, partition: int) -> None: ...
 
     def stand(self, *, stand: bool) -> None:
         """Enter or leave the election; in any thread."""
@@ -63,8 +62,7 @@ class KafkaParts(Protocol):
         """Resign, flush, stop; blocks. False if records remain unanswered."""
 
     @property
-    def unanswered(self) -> int:
-        """Records without a delivery report."""
+    def unanswered(self) -> int: ...
 
     @property
     def registered(self) -> bool:
@@ -88,7 +86,6 @@ class KafkaLog:
         on_findings: Called with what a look at the channel's topics has found, in the reader's thread.
         policies: Of the topics that are looked at; may change, in any thread.
         progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
-        broker: Of the member, for log lines.
         reads_only: Of an observer: no writer, and no election.
         gather_s: Longest wait of a heartbeat for others that are fetched with it, where there are many members.
     """
@@ -99,7 +96,7 @@ class KafkaLog:
         topics: ChannelTopics,
         infos: Mapping[Topic, TopicInfo],
         *,
-        policy: RestartPolicy | None = None,
+        runtime: RuntimeSettings | None = None,
         reader_tuning: ReaderTuning | None = None,
         on_restart: Callable[[str], None] | None = None,
         on_availability: Callable[[bool], None] | None = None,
@@ -122,7 +119,7 @@ class KafkaLog:
         self._policies = policies
         self._progress_limit_s = progress_limit_s
         self._progress: LoopProgress | None = None
-        self._restarts = {part: Restarts(policy or RestartPolicy()) for part in (*_LANES, ELECTION)}
+        self._restarts = {part: Restarts(runtime or RuntimeSettings()) for part in (*_LANES, ELECTION)}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._inbox: Inbox | None = None
         self._on_end: Callable[[str, str], None] | None = None
@@ -273,7 +270,6 @@ class KafkaLog:
 
 
 def _part_of(topic: Topic) -> str:
-    """The part that reads a topic, and writes to it."""
     return REGISTRY_READER if topic is Topic.REGISTRY else READER
 
 
@@ -291,7 +287,6 @@ class ReadersAvailability:
         self._available: bool | None = None
 
     def changed(self, part: str, *, available: bool) -> None:
-        """Set the availability reported by a reader."""
         with self._lock:
             self._by_part[part] = available
             everywhere = all(self._by_part.values())

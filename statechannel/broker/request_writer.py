@@ -1,27 +1,26 @@
-"""Writing a request to the requests topic, and when to repeat it: for those that ask brokers (design/requests-topic.md)."""
+"""Writing a request to the requests topic (design/reference/requests-topic.md), and when to repeat it: for those that ask."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from statechannel.broker import request_record
 from statechannel.clocks import now_ms
 from statechannel.engine.commands import Outcome, Rejected, Undetermined, Unknown
 from statechannel.kafka.tail import append_and_wait
+from statechannel.operations import request_record
 from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from statechannel.broker.request_record import Addressee, Request
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import ChannelTopics
+    from statechannel.operations.request_record import Request
+    from statechannel.operations.table import Addressee
 
 BALANCER: Final = "balancer"
 """The extension of brokers that places, moves and splits bundles."""
 NO_EXTENSION: Final = "no-extension"
-FORCED: Final = "forced past the filters"
-"""How the reason of a move begins that policies were not asked about."""
 _AGAIN = frozenset(
     {"not-leader", "busy", "joining", "starting-mode", "safe-mode", "settling-mode", "draining", "policies-unread"}
 )

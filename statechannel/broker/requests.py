@@ -1,7 +1,7 @@
 """Requests handled by one broker: reads the requests topic, claims requests for this broker, executes them, replies.
 
 The first claim of a request in the log wins, so that one broker executes it, whatever the others believe about the
-leader or owner; only a claim whose broker is lost may be superseded. See design/requests-topic.md.
+leader or owner; only a claim whose broker is lost may be superseded. See design/reference/requests-topic.md.
 """
 
 from __future__ import annotations
@@ -9,23 +9,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from statechannel.broker import outcomes, request_record
 from statechannel.broker.exits import ChannelStoppedError
-from statechannel.broker.request_record import (
-    Addressee,
-    ExtensionAsk,
-    Progress,
-    ProgressStage,
-    Reply,
-    Request,
-    RequestCommand,
-)
 from statechannel.engine.commands import AwaitOperation, NotFound, Rejected, Started, Unknown
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.logger import SafeLogger
+from statechannel.operations import outcomes, request_record
+from statechannel.operations.request_record import Progress, ProgressStage, Reply, Request
+from statechannel.operations.table import Addressee, Executor, ExtensionAsk
 from statechannel.protocol.bounded import remember
+from statechannel.settings.groups_engine import RequestSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,71 +36,6 @@ _FORGOTTEN_AT_ONCE = 100
 _WRITTEN_AT_ONCE = 200
 _AHEAD_MS = 2_000
 """So far the time of a request may be ahead of the registry's last: that is a second old, and of another Kafka broker."""
-_BY_THE_NAMED = frozenset({RequestCommand.SHUTDOWN, RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
-_IN_ORDER = frozenset({RequestCommand.PRE_STOP, RequestCommand.UNDO_PRE_STOP})
-"""The last one decides whether the broker stays: one whose claim was lost must not be executed after it."""
-_BY_LEADER = frozenset(
-    {
-        RequestCommand.CREATE_NAMESPACE,
-        RequestCommand.DELETE_NAMESPACE,
-        RequestCommand.RESUME_REPAIR,
-        RequestCommand.DISMISS_BROKER,
-        RequestCommand.LOOKUP,
-    }
-)
-
-
-class CoordinatorView(Protocol):
-    """The part of the broker's view of the cluster that requests need."""
-
-    @property
-    def broker(self) -> str:
-        """Id of this broker."""
-
-    @property
-    def incarnation(self) -> str:
-        """Incarnation of this process."""
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process leads, and may act as leader."""
-
-    @property
-    def deputizing(self) -> bool:
-        """Whether this process is a deputy for a lost leader."""
-
-    @property
-    def acting(self) -> bool:
-        """Whether this process may start operations: caught up, not draining, the log available."""
-
-    def owner_of(self, name: str) -> str | None:
-        """Owner of a bundle, or of a topic's bundle."""
-
-    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
-        """Whether this process is registered under its broker id."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
-    """Bounds of a desk.
-
-    Attributes:
-        open_max: Maximum number of open requests; more are refused with a reply, and not kept.
-        open_max_bytes: The same limit by the size of the requests and of replies not yet read back.
-        remembered: Ended requests that are remembered, so that a repeated id is not executed again.
-        repeat_s: A claim or reply that was not read back is written again after this time.
-        review_s: Time between two checks of all open requests; newly read ones are checked at once.
-        reply_max_bytes: A larger reply is replaced by one that says so.
-        linger_ms: A request is forgotten this time after its deadline, with or without a reply.
-    """
-
-    open_max: int = 10_000
-    open_max_bytes: int = 64 * 2**20
-    remembered: int = 20_000
-    repeat_s: float = 2.0
-    linger_ms: int = 300_000
-    review_s: float = 0.25
-    reply_max_bytes: int = 500_000
 
 
 @dataclass(slots=True)
@@ -129,23 +58,26 @@ class RequestCoordinator:
         append: Writes one record to the requests topic.
         submit: Submits a command to the engine; the callback receives the outcome.
         ask_extension: The same for requests to extensions.
+        refusal: Why this broker must not execute a request; None: it may.
     """
 
     def __init__(
         self,
-        around: CoordinatorView,
+        around: EngineSurroundings,
         *,
         append: Callable[[str, bytes], None],
         submit: Callable[[Command, Callable[[Outcome], None]], None],
         ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None],
-        options: CoordinatorOptions | None = None,
+        refusal: Callable[[Request], Outcome | None] = lambda _: None,
+        settings: RequestSettings | None = None,
     ) -> None:
         self._around = around
         self._log = _log.bound(broker=around.broker)
         self._append = append
         self._submit = submit
         self._ask_extension = ask_extension
-        self._options = options or CoordinatorOptions()
+        self._refusal = refusal
+        self._settings = settings or RequestSettings()
         self._open: dict[str, _Open] = {}
         self._open_bytes = 0
         self._touched: dict[str, None] = {}
@@ -161,7 +93,6 @@ class RequestCoordinator:
         self._written = 0
         self._reviewed_s = 0.0
         self.executed = 0
-        self.undecodable = 0
         self.refused = 0
 
     def __len__(self) -> int:
@@ -189,7 +120,7 @@ class RequestCoordinator:
 
     def hear(self, identifier: str, on_reply: Callable[[Outcome], None]) -> None:
         """Call `on_reply` once, when the reply to a request is read; beyond the bound the oldest callback is dropped."""
-        remember(self._heard, identifier, on_reply, self._options.remembered)
+        remember(self._heard, identifier, on_reply, self._settings.remembered_max)
 
     def read(self, record: RecordRead) -> None:
         """Apply one record of the requests topic."""
@@ -207,8 +138,6 @@ class RequestCoordinator:
                 self._end(item.id)
                 if on_reply is not None:
                     on_reply(_outcome_of(item))
-            case None if not request_record.is_outdated(record.value):
-                self.undecodable += 1
 
     def _asked(self, request: Request, size_bytes: int, written_ms: int) -> None:
         if request.id in self._open or request.id in self._ended:
@@ -223,8 +152,8 @@ class RequestCoordinator:
         self._touched[request.id] = None
 
     def _is_full(self, size_bytes: int) -> bool:
-        options = self._options
-        return len(self._open) >= options.open_max or self._open_bytes + size_bytes > options.open_max_bytes
+        settings = self._settings
+        return len(self._open) >= settings.open_max or self._open_bytes + size_bytes > settings.open_max_mib * 2**20
 
     def _forget_late(self) -> None:
         """Forget expired requests at the front; in the history of a week these are many."""
@@ -236,7 +165,7 @@ class RequestCoordinator:
     def _refuse(self, request: Request) -> None:
         """Refuse a request beyond the limit; only its id is kept, so that a flood does not exhaust memory."""
         self.refused += 1
-        remember(self._refusals, request.id, request.deadline_ms, self._options.remembered)
+        remember(self._refusals, request.id, request.deadline_ms, self._settings.remembered_max)
 
     def _write_refusals(self) -> None:
         """Write some refusals at a time: the producer's queue cannot take ten thousand replies in one turn."""
@@ -266,14 +195,14 @@ class RequestCoordinator:
         if request is not None:
             self._open_bytes -= request.size_bytes
         self._ended[identifier] = None
-        while len(self._ended) > self._options.remembered:
+        while len(self._ended) > self._settings.remembered_max:
             self._ended.popitem(last=False)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
     def look(self, now_s: float) -> None:
         """After each turn of the loop: `review`, if needed."""
-        whole = now_s - self._reviewed_s >= self._options.review_s
+        whole = now_s - self._reviewed_s >= self._settings.review_s
         if self._read_to_end and self._answers_for_all:
             self._write_refusals()
         if self._touched or self._review_all or whole:
@@ -309,14 +238,14 @@ class RequestCoordinator:
             # Written while Kafka's clock was ahead: it must not be executed hours after its caller has given up.
             entry.written_ms -= ahead_ms
             entry.request = replace(entry.request, deadline_ms=entry.request.deadline_ms - ahead_ms)
-        if entry.request.deadline_ms + self._options.linger_ms < self._log_ms:
+        if entry.request.deadline_ms + 1_000 * self._settings.linger_s < self._log_ms:
             # Answered or not (Kafka may refuse a reply for ever): no caller waits for it any more.
             self._end(entry.request.id)
         elif entry.reply is not None:
             self._repeat(entry, entry.reply, now_s)
         elif entry.request.deadline_ms < self._log_ms and not entry.executing:
             self._end(entry.request.id)
-        elif not entry.executing and (self._around.acting or entry.request.asked in _BY_THE_NAMED):
+        elif not entry.executing and (self._around.acting or entry.request.executor is Executor.NAMED):
             self._consider(entry, now_s)
 
     def _consider(self, entry: _Open, now_s: float) -> None:
@@ -327,7 +256,7 @@ class RequestCoordinator:
             if self._answers_for_all:
                 self._answer(entry, Rejected("bad-request", request.problem), now_s)
         elif (entry.claimer is None or not around.is_alive(*entry.claimer)) and self._is_addressed(request):
-            if request.asked in _IN_ORDER and self._has_earlier_to_execute(request):
+            if request.is_in_order and self._has_earlier_to_execute(request):
                 return
             claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, entry.claimed_at)
             self._repeat(entry, request_record.encode(claim), now_s)
@@ -336,7 +265,7 @@ class RequestCoordinator:
         """Whether the log has an earlier `pre-stop` or undo for this process that is still to be executed."""
         earlier = takewhile(lambda entry: entry.request is not request, self._open.values())
         return any(
-            entry.request.asked in _IN_ORDER
+            entry.request.is_in_order
             and not (entry.request.problem or entry.executing)
             and self._is_addressed(entry.request)
             for entry in earlier
@@ -349,13 +278,13 @@ class RequestCoordinator:
 
     def _is_addressed(self, request: Request) -> bool:
         around = self._around
-        if request.asked in _BY_THE_NAMED:
+        if request.executor is Executor.NAMED:
             # Not the process that was started since.
             meant = request.args.get("incarnation") in (None, around.incarnation)
             return meant and request.broker == around.broker
-        if request.asked in _BY_LEADER:
+        if request.executor is Executor.LEADER:
             return self._answers_for_all
-        if request.asked == RequestCommand.EXTENSION and request.addressee is not Addressee.OWNER:
+        if request.executor is Executor.ADDRESSEE and request.addressee is not Addressee.OWNER:
             # Not for a deputy: what an extension does as leader need not be judged by the log.
             return around.leading if request.addressee is Addressee.LEADER else request.broker == around.broker
         owner = around.owner_of(request.name)
@@ -365,7 +294,7 @@ class RequestCoordinator:
 
     def _repeat(self, entry: _Open, value: bytes, now_s: float) -> None:
         """Write, and write again if it was not read back: copies are harmless."""
-        if now_s - entry.sent_at_s >= self._options.repeat_s:
+        if now_s - entry.sent_at_s >= self._settings.repeat_s:
             entry.sent_at_s = now_s
             self._write(entry.request.id, value)
 
@@ -383,6 +312,8 @@ class RequestCoordinator:
             # The engine begins no operation id twice, so what a lost claimer began is not begun again.
             if isinstance(command, ExtensionAsk):
                 self._ask_extension(command, lambda outcome: self._finish(entry, outcome))
+            elif (refusal := self._refusal(request)) is not None:
+                self._finish(entry, refusal)
             else:
                 self._submit(command, lambda outcome: self._outcome(entry, outcome))
         except ChannelStoppedError as error:  # too many commands wait, or this member ends
@@ -424,7 +355,7 @@ class RequestCoordinator:
         around = self._around
         facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome)}
         reply = request_record.encode(Reply(identifier, around.broker, around.incarnation, facts))
-        if len(reply) > self._options.reply_max_bytes:
+        if len(reply) > self._settings.reply_max_bytes:
             raise ValueError(f"a reply of {len(reply)} bytes")
         return reply
 
@@ -441,7 +372,7 @@ def _outcome_of(reply: Reply) -> Outcome:
 
 
 class EngineSurroundings:
-    """View of the engine for requests and hooks; a `CoordinatorView`."""
+    """View of the engine for requests and hooks."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -468,7 +399,7 @@ class EngineSurroundings:
 
     @property
     def acting(self) -> bool:
-        """Whether this process may start operations."""
+        """Whether this process may start operations: caught up, not draining, the log available."""
         return self._engine.stopped is None and self._engine.context.refusal() is None
 
     def owner_of(self, name: str) -> str | None:

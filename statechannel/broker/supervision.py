@@ -9,7 +9,6 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from statechannel.engine.inputs import Input
+    from statechannel.settings.groups_engine import RuntimeSettings
 
 
 _log = SafeLogger(__name__)
@@ -41,8 +41,7 @@ FINAL_LOG_S = 1.0
 
 
 class _Stand(Protocol):
-    def __call__(self, *, stand: bool) -> None:
-        """Enter or leave the election."""
+    def __call__(self, *, stand: bool) -> None: ...
 
 
 class SeatRequest:
@@ -59,7 +58,6 @@ class SeatRequest:
         self._yielded = False
 
     def ask(self, *, stand: bool) -> None:
-        """The engine's own request."""
         with self._lock:
             self._wanted = stand
             self._stand(stand=stand)
@@ -83,7 +81,6 @@ class OpenMember:
     """A member from its start to its end. One that is left open is logged, once: when its loop was closed, else at exit.
 
     Args:
-        broker: Its id.
         serving: Number of bundles that it serves; called in any thread.
     """
 
@@ -96,15 +93,12 @@ class OpenMember:
         self._process = opening_process()
 
     def begin(self) -> None:
-        """It has started."""
         _open_members.add(self)
 
     def end(self) -> None:
-        """It is being closed."""
         _open_members.discard(self)
 
     def loop_closed(self) -> None:
-        """Its loop was closed under it."""
         self._loop_closed = True
 
     def say(self) -> None:
@@ -156,41 +150,25 @@ def abandon(left: OpenMember, closing: Sequence[Callable[[], object]]) -> None:
         threading.Thread(target=close_all, name="statechannel-abandoned", daemon=True).start()
 
 
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    """Limits of restarts before the process ends.
-
-    Attributes:
-        limit: Tolerated failures within `window_s`.
-        first_wait_s: Back-off before the first restart; doubled each time.
-        longest_wait_s: Upper bound of that back-off.
-    """
-
-    limit: int = 5
-    window_s: float = 60.0
-    first_wait_s: float = 0.2
-    longest_wait_s: float = 5.0
-
-
 class Restarts:
     """Counts the failures of one part. Not for more than one thread."""
 
-    def __init__(self, policy: RestartPolicy) -> None:
-        self._policy = policy
+    def __init__(self, settings: RuntimeSettings) -> None:
+        self._settings = settings
         self._failures: deque[float] = deque()
         self.total = 0
 
     def failed(self, now_s: float) -> float | None:
         """Note a failure; returns seconds to wait before the restart, or None beyond the limit."""
-        policy = self._policy
+        settings = self._settings
         self.total += 1
         self._failures.append(now_s)
-        while self._failures and self._failures[0] < now_s - policy.window_s:
+        while self._failures and self._failures[0] < now_s - settings.restart_window_s:
             self._failures.popleft()
         count = len(self._failures)
-        if count > policy.limit:
+        if count > settings.restarts_max:
             return None
-        return min(policy.longest_wait_s, policy.first_wait_s * 2.0 ** (count - 1))
+        return min(settings.restart_longest_wait_s, settings.restart_first_wait_s * 2.0 ** (count - 1))
 
 
 class Watchdog:
@@ -228,7 +206,6 @@ class Watchdog:
         self.stuck = False
 
     def start(self) -> None:
-        """Start to watch."""
         self._thread.start()
 
     def end(self) -> None:
@@ -236,7 +213,6 @@ class Watchdog:
         self._stopping.set()
 
     def close(self) -> None:
-        """Stop watching."""
         self.end()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(5.0)
@@ -296,7 +272,6 @@ class CodePlace(NamedTuple):
 
 
 def place_of(thread: int) -> CodePlace:
-    """Where a thread is now."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - as above
     calls = list(islice(_calls_from(frame), _CALLS_SHOWN))
     innermost = f"{Path(calls[0][0]).name}:{calls[0][1]} in {calls[0][2]}" if calls else ""

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from statechannel.broker.supervision import RestartPolicy, Restarts
+from statechannel.broker.supervision import Restarts
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning
 from statechannel.logger import SafeLogger
 from statechannel.protocol.side_record import SideRecord
+from statechannel.settings.groups_engine import RuntimeSettings
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -35,9 +36,7 @@ class TopicReader(Protocol):
         """Newest error that Kafka reported; empty while reading works."""
         ...
 
-    def start(self) -> None:
-        """Begin to read."""
-        ...
+    def start(self) -> None: ...
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Stop; blocks. False if the thread did not end in time."""
@@ -51,8 +50,6 @@ MakeReader = Callable[[Callable[[LightBatch], None], Callable[[BaseException], N
 def reader_of(
     settings: ClientSettings, topic: str, group_id: str, tuning: LightReaderTuning | None = None
 ) -> MakeReader:
-    """Makes readers of a side topic of Kafka."""
-
     def make(sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> TopicReader:
         return LightReader(settings, topic, sink, group_id=group_id, tuning=tuning, on_failure=failed)
 
@@ -65,9 +62,8 @@ class TopicFollower(Generic[Decoded]):
     Records are decoded in the reader's thread, so that the loop is held for the fold only.
 
     Args:
-        name: Of the topic, for the log.
         take: Called on the loop with each batch and its decoded records.
-        on_failure: Called on the loop when a reader has failed; it is restarted by `policy`.
+        on_failure: Called on the loop when a reader has failed; it is restarted as `runtime` says.
     """
 
     def __init__(
@@ -79,7 +75,7 @@ class TopicFollower(Generic[Decoded]):
         take: Callable[[LightBatch, Sequence[Decoded]], None],
         on_failure: Callable[[], None] = lambda: None,
         mono_s: Callable[[], float] = time.monotonic,
-        policy: RestartPolicy | None = None,
+        runtime: RuntimeSettings | None = None,
     ) -> None:
         self._name = name
         self._make_reader = make_reader
@@ -87,8 +83,8 @@ class TopicFollower(Generic[Decoded]):
         self._deliver = take
         self._on_failure = on_failure
         self._mono_s = mono_s
-        self._policy = policy or RestartPolicy(longest_wait_s=30.0)
-        self._restarts = Restarts(self._policy)
+        self._runtime = runtime or RuntimeSettings(restart_longest_wait_s=30.0)
+        self._restarts = Restarts(self._runtime)
         self._room = threading.Semaphore(WAITING_BATCHES_MAX)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: TopicReader | None = None
@@ -109,7 +105,7 @@ class TopicFollower(Generic[Decoded]):
     @property
     def longest_wait_s(self) -> float:
         """Longest back-off between two restarts."""
-        return self._policy.longest_wait_s
+        return self._runtime.restart_longest_wait_s
 
     @property
     def last_error(self) -> str:
@@ -123,7 +119,6 @@ class TopicFollower(Generic[Decoded]):
             self._open()
 
     def reopen(self) -> None:
-        """Read the topic again from its beginning."""
         if self._loop is None:
             return
         reader, self._reader = self._reader, None
@@ -191,7 +186,7 @@ class TopicFollower(Generic[Decoded]):
     def _restart_later(self, session: int, error: BaseException) -> None:
         if session != self._session or self._loop is None or self._restart is not None:
             return
-        wait_s = self._restarts.failed(self._mono_s()) or self._policy.longest_wait_s
+        wait_s = self._restarts.failed(self._mono_s()) or self._runtime.restart_longest_wait_s
         _log.error("topic-reader-failed", topic=self._name, error=repr(error), restart_in_s=wait_s)
         self._reader = None
         self._restart = self._loop.call_later(wait_s, self._open)

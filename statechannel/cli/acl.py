@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
-
-import typer
 
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import describe_topic, notify_if_slow
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, say
-from statechannel.errors import ExitCode
+from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.options import Connect, OutputAs, commands, option, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_rows, say
+from statechannel.errors import ExitCode, UsageError
 from statechannel.kafka.acls import (
     ANY_HOST,
     AclAdmin,
     AclComparison,
     AclResource,
     AclRule,
-    Binding,
     Role,
     compare,
     lacking,
@@ -29,17 +27,15 @@ from statechannel.kafka.acls import (
     user_of,
 )
 from statechannel.protocol.log import Topic
+from statechannel.queries.live_log import describe_topic, notify_if_slow
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Kafka ACLs of brokers, operators, auditors and Spark jobs: show, apply, check.",
-)
+app = commands("Kafka ACLs of brokers, operators, auditors and Spark jobs: show, apply, check.")
 
 _PRINCIPAL = re.compile(r"[A-Za-z]+:.+").fullmatch
 
-RoleOption = Annotated[Role, typer.Option("--role", help="Role; design/security.md lists the rights of each.")]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Host of the clients; * for all.")]
+RoleOption = Annotated[Role, option("--role", "Role; design/security.md lists the rights of each.")]
+Host = Annotated[str, option("--host ADDRESS", "Host of the clients; * for all.")]
+_RIGHT = ("resource", "name", "right")
 _PRINCIPAL_HELP = "Kafka principal, e.g. User:b1."
 
 
@@ -49,8 +45,7 @@ def show(
     connect: Connect,
     role: RoleOption,
     principal: Annotated[
-        str | None,
-        typer.Option("--principal", metavar="User:NAME", help=f"{_PRINCIPAL_HELP} Compares its ACLs with the role."),
+        str | None, option("--principal User:NAME", f"{_PRINCIPAL_HELP} Compares its ACLs with the role.")
     ] = None,
     host: Host = ANY_HOST,
     output: OutputAs = Output.TABLE,
@@ -59,7 +54,7 @@ def show(
     if principal is None:
         # Nothing of this is in Kafka: it is shown also where none is.
         named = connect.settings().channel.name
-        _print(role, named, principal, rules_of(role, named), AclComparison((), (), ()), output, known=False)
+        _print(role, named, principal, rules_of(role, named), None, output)
         return
     _require_principal(principal)
     connection = connect()
@@ -75,9 +70,9 @@ def show(
 def apply(
     connect: Connect,
     role: RoleOption,
-    principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help=_PRINCIPAL_HELP)],
+    principal: Annotated[str, option("--principal User:NAME", _PRINCIPAL_HELP)],
     host: Host = ANY_HOST,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing; create nothing.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Show what is missing; create nothing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Create the ACLs that a principal lacks for a role; removes none, and is idempotent."""
@@ -92,13 +87,11 @@ def apply(
             admin.create(compared.missing, principal, host=host)
     created = () if dry_run else compared.missing
     if output is Output.JSON:
-        print_json(_document(role, channel, principal, rules, compared) | {"made": [_row(rule) for rule in created]})
+        created_fields = {"made": [asdict(rule) for rule in created]}
+        print_json(_document(role, channel, principal, rules, compared) | created_fields)
     else:
-        print_table(
-            ("resource", "name", "right"),
-            [(rule.resource, rule.name, rule.right) for rule in compared.missing],
-            empty=f"nothing is missing: {principal} has every right of the role {role} on {channel}",
-        )
+        nothing = f"nothing is missing: {principal} has every right of the role {role} on {channel}"
+        print_rows(_RIGHT, compared.missing, empty=nothing)
         if compared.missing:
             say(f"{len(compared.missing)} {'are missing' if dry_run else 'created'}")
         if dry_run:
@@ -124,15 +117,11 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
     with notify_if_slow(connection):
         allowed = AclAdmin(connection.client, timeout_s=connection.timeout_s).allowed(rules)
     missing = lacking(rules, allowed)
-    states = [(rule, _state(rule, missing, allowed)) for rule in rules]
+    rows = [asdict(rule) | {"state": _state(rule, missing, allowed)} for rule in rules]
     if output is Output.JSON:
-        rows = [_row(rule) | {"state": state} for rule, state in states]
-        print_json({"role": role, "channel": channel, "rights": rows, "missing": [_row(rule) for rule in missing]})
+        print_json({"role": role, "channel": channel, "rights": rows, "missing": [asdict(rule) for rule in missing]})
     else:
-        print_table(
-            ("resource", "name", "right", "state"),
-            [(rule.resource, rule.name, rule.right, state) for rule, state in states],
-        )
+        print_rows((*_RIGHT, "state"), rows)
     if allowed.get((AclResource.TOPIC, channel)) is None:
         describe_topic(connection, Topic.CHANNEL)  # Kafka tells no rights on a topic that does not exist
     if missing:
@@ -152,27 +141,22 @@ def _state(rule: AclRule, missing: Sequence[AclRule], allowed: Any) -> str:
 
 def _require_principal(principal: str) -> None:
     if _PRINCIPAL(principal) is None:
-        raise CommandError(
+        raise UsageError(
             f"--principal {principal!r} is not a valid Kafka principal",
             hint="Use KIND:NAME, e.g. User:b1, or with certificates User:CN=b1,O=...",
-            code=ExitCode.USAGE,
         )
 
 
-def _row(rule: AclRule) -> dict[str, Any]:
-    return {"resource": rule.resource, "name": rule.name, "right": rule.right}
-
-
 def _document(
-    role: Role, channel: str, principal: str | None, rules: Sequence[AclRule], compared: AclComparison
+    role: Role, channel: str, principal: str | None, rules: Sequence[AclRule], compared: AclComparison | None
 ) -> dict[str, Any]:
+    rights = {"role": role, "channel": channel, "principal": principal, "rights": [asdict(rule) for rule in rules]}
+    if compared is None:
+        return {**rights, "missing": None, "forbidden": None, "beyond": None}
     return {
-        "role": role,
-        "channel": channel,
-        "principal": principal,
-        "rights": [_row(rule) for rule in rules],
-        "missing": [_row(rule) for rule in compared.missing],
-        "forbidden": [_row(rule) | {"by": str(binding)} for rule, binding in compared.forbidden],
+        **rights,
+        "missing": [asdict(rule) for rule in compared.missing],
+        "forbidden": [asdict(rule) | {"by": str(binding)} for rule, binding in compared.forbidden],
         "beyond": [str(binding) for binding in compared.beyond],
     }
 
@@ -182,32 +166,24 @@ def _print(
     channel: str,
     principal: str | None,
     rules: Sequence[AclRule],
-    compared: AclComparison,
+    compared: AclComparison | None,
     output: Output,
-    *,
-    known: bool = True,
 ) -> None:
     if output is Output.JSON:
-        document = _document(role, channel, principal, rules, compared)
-        if not known:
-            document |= {"missing": None, "forbidden": None, "beyond": None}
-        print_json(document)
+        print_json(_document(role, channel, principal, rules, compared))
         return
-    forbidden = {rule for rule, _ in compared.forbidden}
+    if compared is None:
+        print_rows(_RIGHT, rules)
+        return
+    forbidden, missing = {rule for rule, _ in compared.forbidden}, compared.missing
 
     def state(rule: AclRule) -> str:
-        return "forbidden" if rule in forbidden else "missing" if rule in compared.missing else "allowed"
+        return "forbidden" if rule in forbidden else "missing" if rule in missing else "allowed"
 
-    headers: tuple[str, ...] = ("resource", "name", "right", "state") if known else ("resource", "name", "right")
-    rows = [(rule.resource, rule.name, rule.right, *((state(rule),) if known else ())) for rule in rules]
-    print_table(headers, rows)
+    print_rows((*_RIGHT, Column("state", of=state)), rules)
     _print_rest(compared)
 
 
 def _print_rest(compared: AclComparison) -> None:
     for binding in compared.beyond:
-        say(f"beyond the role: {_format_binding(binding)}")
-
-
-def _format_binding(binding: Binding) -> str:
-    return f"{binding} ({binding.principal})"
+        say(f"beyond the role: {binding} ({binding.principal})")

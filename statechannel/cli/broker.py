@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Annotated, Any
 
 import structlog
-import typer
 
 from statechannel.api import BrokerHooks, StateChannel, StateChannelError, Stopped
 from statechannel.api.channel import Opening
@@ -22,11 +21,11 @@ from statechannel.broker.supervision import within
 from statechannel.cli.brokers import dismiss
 from statechannel.cli.kit.confirmation import count_of
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, with_connection
+from statechannel.cli.kit.options import Connect, commands, option, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.cli.pre_stop import pre_stop
 from statechannel.clocks import now_ms
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, UsageError
 from statechannel.logger import count_unwritten
 from statechannel.printable import printable_lines
 from statechannel.protocol.bundle import DOTS
@@ -37,16 +36,11 @@ from statechannel.settings.groups_cluster import LogFormat
 FINAL_LOG_S = 1.0
 _STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
+app = commands("Broker processes.")
 
 
 app.command()(dismiss)
 app.command("pre-stop")(pre_stop)
-
-
-@app.callback()
-def _group() -> None:
-    """Broker processes."""
 
 
 class SimulatedHooks(BrokerHooks):
@@ -91,81 +85,71 @@ class SimulatedHooks(BrokerHooks):
 @with_connection
 def run(
     connect: Connect,
-    broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Broker id, unique among live brokers.")],
+    broker_id: Annotated[str, option("--id ID", "Broker id, unique among live brokers.")],
     advertised: Annotated[
         list[str] | None,
-        typer.Option(
-            "--advertised",
-            "--listen",
-            metavar="[PROTOCOL=]URL",
-            help="URL for clients, e.g. pulsar=pulsar://host:6650; may be repeated.",
+        option(
+            "--advertised --listen [PROTOCOL=]URL", "URL for clients, e.g. pulsar=pulsar://host:6650; may be repeated."
         ),
     ] = None,
     simulated: Annotated[
-        bool,
-        typer.Option(
-            "--simulated/--no-simulated", help="Simulated broker without a data plane (the only kind available)."
-        ),
+        bool, option("--simulated/--no-simulated", "Simulated broker without a data plane (the only kind available).")
     ] = True,
-    own_ms: Annotated[int, typer.Option("--own-ms", min=0, help="Simulated preparation time of a bundle.")] = 0,
-    release_ms: Annotated[int, typer.Option("--release-ms", min=0, help="Simulated release latency.")] = 0,
-    events: Annotated[bool, typer.Option("--events", help="Print a line of JSON for each hook call.")] = False,
+    own_ms: Annotated[int, option("--own-ms", "Simulated preparation time of a bundle.", min=0)] = 0,
+    release_ms: Annotated[int, option("--release-ms", "Simulated release latency.", min=0)] = 0,
+    events: Annotated[bool, option("--events", "Print a line of JSON for each hook call.")] = False,
     take_over: Annotated[
-        bool | None, typer.Option("--take-over", help="Start even if another process with this id may still be alive.")
+        bool | None, option("--take-over", "Start even if another process with this id may still be alive.")
     ] = None,
     accept_lost_head: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--accept-lost-head",
-            help="Start although records were deleted from the channel's log and no broker knows them any more.",
+            "Start although records were deleted from the channel's log and no broker knows them any more.",
         ),
     ] = None,
-    create_topics: Annotated[
-        bool, typer.Option("--create-topics", help="Create missing topics of the channel.")
-    ] = False,
-    join_timeout: Annotated[
-        float | None, typer.Option("--join-timeout", min=1, help="Longest wait until caught up.")
-    ] = None,
+    create_topics: Annotated[bool, option("--create-topics", "Create missing topics of the channel.")] = False,
+    join_timeout: Annotated[float | None, option("--join-timeout", "Longest wait until caught up.", min=1)] = None,
     budget: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--shutdown-budget",
+            "Time for the hand-overs at shutdown. Default: hooks.shutdown_budget_s, and hooks.shutdown_bundle_s a bundle.",
             min=0,
-            help="Time for the hand-overs at shutdown. Default: hooks.shutdown_budget_s, and hooks.shutdown_bundle_s a bundle.",
         ),
     ] = None,
 ) -> None:
     """Run a broker until SIGTERM; then it hands over its bundles, sends a goodbye and ends."""
     if not simulated:
-        raise CommandError(
+        raise UsageError(
             "this command runs simulated brokers only",
             hint="A real broker embeds `statechannel.api.StateChannel` (README, Embed it).",
-            code=ExitCode.USAGE,
         )
     if not is_new_broker_id(broker_id):
-        raise CommandError(
+        raise UsageError(
             f"--id {broker_id!r} is not a broker id",
             hint="1 to 128 of A-Za-z0-9_.:-, the first of them not -"
             + (", and not . or .. alone" if broker_id in DOTS else ""),
-            code=ExitCode.USAGE,
         )
     listeners = dict(_listener(text) for text in advertised or ())
     flags = {"membership.take_over=true": take_over, "leader.accept_lost_head=true": accept_lost_head}
     settings = connect(*(flag for flag, is_given in flags.items() if is_given)).settings
     set_up_logs(settings)
     hooks = SimulatedHooks(own_s=own_ms / 1_000, release_s=release_ms / 1_000, events=events)
-    stopped = asyncio.run(
-        _serve(
+
+    def open_channel() -> Opening:
+        return StateChannel.open(
             settings,
-            broker_id,
-            hooks,
-            listeners,
+            broker=broker_id,
+            hooks=hooks,
+            listeners=listeners,
             create_topics=create_topics,
-            join_s=join_timeout,
-            budget_s=budget,
+            join_timeout_s=join_timeout,
+            extensions=make_installed(settings),
+            on_stuck=on_stuck(events=events),
         )
-    )
-    _end(stopped, events=events)
+
+    _end(asyncio.run(_run(open_channel, broker_id, hooks, listeners, budget)), events=events)
 
 
 def _listener(text: str) -> tuple[str, str]:
@@ -173,37 +157,10 @@ def _listener(text: str) -> tuple[str, str]:
     if not equals:
         protocol, url = text.partition("://")[0], text
     if "://" not in url or not protocol:
-        raise CommandError(
-            f"--advertised {text!r} is not a URL",
-            hint="Use PROTOCOL=URL, e.g. pulsar=pulsar://127.0.0.1:6650",
-            code=ExitCode.USAGE,
+        raise UsageError(
+            f"--advertised {text!r} is not a URL", hint="Use PROTOCOL=URL, e.g. pulsar=pulsar://127.0.0.1:6650"
         )
     return protocol, url
-
-
-async def _serve(
-    settings: Settings,
-    broker: str,
-    hooks: SimulatedHooks,
-    listeners: Mapping[str, str],
-    *,
-    create_topics: bool,
-    join_s: float | None,
-    budget_s: float | None,
-) -> Stopped:
-    def open_channel() -> Opening:
-        return StateChannel.open(
-            settings,
-            broker=broker,
-            hooks=hooks,
-            listeners=listeners,
-            create_topics=create_topics,
-            join_timeout_s=join_s,
-            extensions=make_installed(settings),
-            on_stuck=on_stuck(events=hooks.events),
-        )
-
-    return await _run(open_channel, broker, hooks, listeners, budget_s)
 
 
 async def _run(

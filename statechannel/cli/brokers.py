@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 
 from statechannel.audit.views import LogViews
-from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.confirmation import Effect
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
-from statechannel.cli.kit.output import Output, duration, make_table
-from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.options import Connect, OutputAs, Reason, argument, commands, with_connection
+from statechannel.cli.kit.output import Output, make_rows
 from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request
 from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
+from statechannel.clocks import duration
+from statechannel.conditions.facts import broker_rows, leader_api_of, leader_of
 from statechannel.engine.membership import LostMember, Member
 from statechannel.errors import ExitCode
-from statechannel.http_api.documents import broker_rows, leader_api_of, leader_of
+from statechannel.operations.table import RequestCommand
+from statechannel.queries.channel_view import read_channel
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import read_dismissals
+from statechannel.queries.registry import read_registry
+from statechannel.stories.registry import Registry
 
-_HEADERS = (
-    "broker",
-    "state",
-    "mode",
-    Column("phase", 2),
-    Column("accepting", 1),
-    "leader",
-    "bundles",
-    Column("lag", 1),
-    "heard",
-    Column("software", 4),
-    Column("extensions", 4),
-    Column("URLs", 5, text=False),
-)
-
-brokers_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+brokers_app = commands()
 
 
 @brokers_app.command()
@@ -58,12 +44,12 @@ def brokers(
     connection = connect()
 
     def read() -> tuple[Draw, dict[str, Any]]:
-        registry = without_dismissed(read_registry(connection, all_lost=True), read_dismissals(connection))
+        registry = read_registry(connection, all_lost=True).without(read_dismissals(connection))
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection, registry.members.alive))
         document = {
             "brokers": rows,
-            "leader": leader_name(registry),
+            "leader": leader_of(registry.members),
             "leader_api": leader_api_of(registry.members),
             "tentative": views.tentative,
         }
@@ -73,56 +59,53 @@ def brokers(
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    marked = any(row["remarks"] for row in rows)
-    return make_table(
-        (*_HEADERS, Column("remarks", text=True)) if marked else _HEADERS,
-        [
-            (
-                row["broker"],
-                toned(row["state"]),
-                toned(row["mode"]),
-                row["phase"],
-                "no (cordoned)" if row["accepting"] and row["cordoned"] else row["accepting"],
-                row["leading"],
-                row["bundles"],
-                row["lag_records"],
-                f"{duration(row['heard_ago_ms'])} ago",
-                row["software"],
-                "-" if row["extensions"] is None else ", ".join(row["extensions"]) or "none",
-                " ".join([*row["urls"].values(), *filter(None, [row["http"], row["api"]])]),
-                *([row["remarks"]] if marked else []),
-            )
-            for row in rows
-        ],
-        empty="no broker is alive",
+    columns = (
+        "broker",
+        Column("state", of=lambda row: toned(row["state"])),
+        Column("mode", of=lambda row: toned(row["mode"])),
+        Column("phase", 2),
+        Column(
+            "accepting", 1, of=lambda row: "no (cordoned)" if row["accepting"] and row["cordoned"] else row["accepting"]
+        ),
+        Column("leader", of="leading"),
+        "bundles",
+        Column("lag", 1, of="lag_records"),
+        Column("heard", of=lambda row: f"{duration(row['heard_ago_ms'])} ago"),
+        Column("software", 4),
+        Column("extensions", 4, of=_extensions),
+        Column(
+            "URLs",
+            5,
+            text=False,
+            of=lambda row: " ".join([*row["urls"].values(), *filter(None, [row["http"], row["api"]])]),
+        ),
+        Column("remarks", text=True) if any(row["remarks"] for row in rows) else None,
     )
+    return make_rows(columns, rows, empty="no broker is alive")
 
 
-def leader_name(registry: Registry) -> str | None:
-    return leader_of(registry.members)
+def _extensions(row: Mapping[str, Any]) -> str | None:
+    return None if row["extensions"] is None else ", ".join(row["extensions"]) or "none"
+
+
+def silence_of(registry: Registry) -> Callable[[Member | LostMember], int]:
+    """For how long a member was silent when the registry was read."""
+    return lambda member: (
+        registry.read_at_ms - (member.last_heard_ms if isinstance(member, LostMember) else member.heard_at_ms)
+    )
 
 
 def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[str, Any]]:
     """Every member for the JSON output, the lost ones last."""
     owned = Counter(key.owner for key in views.live() if key.owner is not None)
     applied = {part.view.partition: part.view.applied for part in views.parts}
-
-    def silent_ms(member: Member | LostMember) -> int:
-        heard_ms = member.last_heard_ms if isinstance(member, LostMember) else member.heard_at_ms
-        return registry.read_at_ms - heard_ms
-
     return [
-        {**row, "remarks": notes.of(row["broker"], row["bundles"]), "cordoned": row["broker"] in notes.cordoned}
-        for row in broker_rows(registry.members, owned, applied, silent_ms)
+        {**row, "remarks": notes.brokers.get(row["broker"]), "cordoned": row["broker"] in notes.cordoned}
+        for row in broker_rows(registry.members, owned, applied, silence_of(registry))
     ]
 
 
-repair_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Repair of bundles that lost their owner.")
-
-
-@repair_app.callback()
-def _group() -> None:
-    """Repair of bundles that lost their owner."""
+repair_app = commands("Repair of bundles that lost their owner.", alone=True)
 
 
 @repair_app.command()
@@ -151,9 +134,7 @@ def _effect_of_resume(connection: Connection) -> Effect:
 
 
 @confirmed_request
-def dismiss(
-    _: Connect, broker: Annotated[str, typer.Argument(metavar="BROKER")], reason: Reason = None
-) -> BrokerRequest:
+def dismiss(_: Connect, broker: Annotated[str, argument("BROKER")], reason: Reason = None) -> BrokerRequest:
     """Dismiss a lost broker that will not come back: `status`, `doctor` and `brokers` stop to show it as lost.
 
     It may start again at any time, as another process.

@@ -5,48 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
 from rich.console import RenderableType
 
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.views import NAMESPACES, LogViews
-from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.confirmation import Effect, count_of
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
-from statechannel.cli.kit.options import Connect, OutputAs, Reason, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, Reason, argument, commands, option, with_connection
 from statechannel.cli.kit.output import (
     Output,
-    columns,
-    make_table,
-    moment,
+    make_rows,
     print_facts,
     print_json,
+    print_rows,
     print_table,
     stdout,
 )
-from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import (
     BrokerRequest,
     RequestAnswer,
     confirmed_request,
     rehearsed_request,
-    requests_seen,
     require_success,
 )
 from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
+from statechannel.clocks import moment
 from statechannel.engine.commands import Rejected
-from statechannel.errors import ExitCode
-from statechannel.http_api.documents import bundle_row, namespace_details, namespace_row, was_asked_for
+from statechannel.errors import NotFoundError, UsageError
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace, is_new_namespace
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
+from statechannel.queries.channel_view import bundle_row, namespace_details, namespace_row, read_channel, was_asked_for
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import read_requests
+from statechannel.queries.registry import read_registry
 
-namespace_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Namespaces: create, list, show, delete.")
+namespace_app = commands("Namespaces: create, list, show, delete.")
 
-Name = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")]
+Name = Annotated[str, argument("TENANT/NAMESPACE")]
 
 
 @namespace_app.command("create")
@@ -55,16 +52,15 @@ def create_namespace(
     connect: Connect,
     name: Name,
     bundles: Annotated[
-        int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
+        int | None, option("--bundles -n", "Number of bundles; default 4.", min=1, max=MAX_CHILDREN)
     ] = None,
     wait_for_broker: Annotated[
         float,
-        typer.Option(
-            "--wait-for-broker",
-            metavar="SECONDS",
+        option(
+            "--wait-for-broker SECONDS",
+            "Longest wait for a live broker, such as right after the start of the first one.",
             min=0,
             max=600,
-            help="Longest wait for a live broker, such as right after the start of the first one.",
         ),
     ] = 30.0,
     reason: Reason = None,
@@ -137,9 +133,9 @@ def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     if output is Output.JSON:
         print_json({"namespaces": rows, "tentative": views.tentative})
         return
-    print_table(
-        ("namespace", "bundles", "served", Column("in flight", 1), Column("version", 2)),
-        columns(rows, "namespace", "bundles", "served", "in_flight", "version"),
+    print_rows(
+        ("namespace", "bundles", "served", Column("in flight", 1, of="in_flight"), Column("version", 2)),
+        rows,
         empty="no namespaces",
     )
 
@@ -174,7 +170,7 @@ def _existing(views: LogViews, name: str) -> KeyState:
         hint = NAMESPACES
         if key is not None:
             hint = f"`statechannel audit history {name}` shows what it had, and `audit diff` what was served before."
-        raise not_found(f"namespace {name} does not exist{was}", hint=hint)
+        raise NotFoundError(f"namespace {name} does not exist{was}", hint=hint)
     return key
 
 
@@ -183,14 +179,14 @@ def _is_gone(views: LogViews, name: str) -> bool:
     return key is None or key.state is not State.ACTIVE
 
 
-def deleted(connection: Connection, incidents: ChannelIncidents, namespace: str) -> CommandError:
+def deleted(connection: Connection, incidents: ChannelIncidents, namespace: str) -> NotFoundError:
     """The error that a namespace was deleted: by whom and when, as far as log and requests still show it."""
     deletion = next((item for item in incidents.deletions if item.namespace == namespace), None)
     if deletion is None:
-        return not_found(f"namespace {namespace} does not exist (it was deleted)", hint=NAMESPACES)
-    asked = requests_seen(connection).get(deletion.operation or "")
-    by = deletion.message(None if asked is None else asked["by"] or None)
-    return not_found(
+        return NotFoundError(f"namespace {namespace} does not exist (it was deleted)", hint=NAMESPACES)
+    asked = read_requests(connection).get(deletion.operation or "")
+    by = deletion.message(None if asked is None else asked.by or None)
+    return NotFoundError(
         f"namespace {namespace} does not exist: {by}, {moment(deletion.at_ms)}",
         hint=f"`statechannel namespace create {namespace} --bundles {deletion.bundles}` creates it again, with equal bundles.",
     )
@@ -198,31 +194,25 @@ def deleted(connection: Connection, incidents: ChannelIncidents, namespace: str)
 
 def _require_namespace(name: str, is_valid: Callable[[str], bool] = is_namespace) -> None:
     if not is_valid(name):
-        raise CommandError(
+        raise UsageError(
             f"`{name}` is not a namespace",
             hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-"
             + (", and a new one is not . or .. alone" if is_namespace(name) else ""),
-            code=ExitCode.USAGE,
         )
 
 
-_SHOWN = ("owner", "next", "generation", "version", "operation")
-
-bundles_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+bundles_app = commands()
 
 
 @bundles_app.command()
 @with_connection
 def bundles(
     connect: Connect,
-    namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
-    broker: Annotated[
-        str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
-    ] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
+    namespace: Annotated[str | None, option("--namespace TENANT/NAMESPACE")] = None,
+    broker: Annotated[str | None, option("--broker ID", "Only bundles served by this broker.")] = None,
+    state: Annotated[str | None, option("--state", "Only bundles in this state.")] = None,
     unowned: Annotated[
-        bool,
-        typer.Option("--unowned", help="Only bundles without an owner that had one, or were declined by a broker."),
+        bool, option("--unowned", "Only bundles without an owner that had one, or were declined by a broker.")
     ] = False,
     watch: Watch = False,
     every: Every = EVERY_S,
@@ -238,7 +228,7 @@ def bundles(
         if namespace is not None:
             key = views.key(namespace)
             if key is None or key.state is not State.ACTIVE:
-                raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
+                raise NotFoundError(f"namespace {namespace} does not exist", hint=NAMESPACES)
         rows = [
             {**bundle_row(key), "declined_by": _decliners(key, incidents)}
             for key in views.live()
@@ -256,31 +246,23 @@ def bundles(
 
 def _decliners(key: KeyState, incidents: ChannelIncidents) -> list[str]:
     """Brokers that declined a bundle since it lost its owner."""
-    declined = incidents.declined.get(key.name)
+    declined = incidents.declines.bundles.get(key.name)
     return [] if declined is None or key.owner is not None else sorted({broker for broker, _ in declined.reasons})
 
 
 def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
-    declined = any(row["declined_by"] for row in rows)
-    return make_table(
+    declined_by = Column("declined by", of=lambda row: ", ".join(row["declined_by"]))
+    return make_rows(
         (
             "bundle",
-            "state",
-            "served by",
-            Column("destination", 1),
+            Column("state", of=lambda row: toned(row["state"])),
+            Column("served by", of="owner"),
+            Column("destination", 1, of="next"),
             Column("generation", 2),
             Column("version", 2),
             Column("operation", 4),
-            *(["declined by"] if declined else []),
+            declined_by if any(row["declined_by"] for row in rows) else None,
         ),
-        [
-            (
-                row["bundle"],
-                toned(row["state"]),
-                *(row[name] for name in _SHOWN),
-                *([", ".join(row["declined_by"])] if declined else []),
-            )
-            for row in rows
-        ],
+        rows,
         empty=empty,
     )

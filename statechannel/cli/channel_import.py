@@ -9,7 +9,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Annotated, Any
 
-import typer
 from ulid import ULID
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
@@ -19,15 +18,13 @@ from statechannel.audit.transfer.import_run import Importer, ImportStage, Import
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.audit.options import remark_unchained
 from statechannel.cli.kit.confirmation import say_dry_run
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.live_log import describe_topic, notify_if_slow, open_tail
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
+from statechannel.cli.kit.options import Connect, OutputAs, argument, commands, option, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_rows, print_table, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.registry import live_writers, read_registry
-from statechannel.clocks import now_ms
+from statechannel.cli.status.figures import stopped_of
+from statechannel.clocks import moment, now_ms
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import AppendFailed, Input
 from statechannel.errors import ExitCode
@@ -35,35 +32,31 @@ from statechannel.kafka.topics import verify_topics
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import Topic
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import describe_topic, notify_if_slow, open_tail
+from statechannel.queries.registry import live_writers, read_registry
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
 
 @app.command()
 @with_connection
 def import_(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Export file, written by `statechannel export`.")],
+    file: Annotated[Path, argument("FILE", "Export file, written by `statechannel export`.")],
     namespaces: Annotated[
-        list[str] | None,
-        typer.Option("--namespace", metavar="TENANT/NAMESPACE", help="Only this namespace; may be repeated."),
+        list[str] | None, option("--namespace TENANT/NAMESPACE", "Only this namespace; may be repeated.")
     ] = None,
     headroom: Annotated[
-        int, typer.Option("--headroom", min=1, help="Distance of the new versions above those of the file.")
+        int, option("--headroom", "Distance of the new versions above those of the file.", min=1)
     ] = DEFAULT_HEADROOM,
     accept_tentative: Annotated[
-        bool,
-        typer.Option("--accept-tentative", help="Import even if the file may hide accepted records (tentative)."),
+        bool, option("--accept-tentative", "Import even if the file may hide accepted records (tentative).")
     ] = False,
     compaction_lag_ms: Annotated[
-        int,
-        typer.Option(
-            "--compaction-lag-ms", min=0, help="Compaction lag of the exported topic (min.compaction.lag.ms)."
-        ),
+        int, option("--compaction-lag-ms", "Compaction lag of the exported topic (min.compaction.lag.ms).", min=0)
     ] = DEFAULT_COMPACTION_LAG_MS,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything and show the plan; write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Check everything and show the plan; write nothing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Import an exported channel into an empty one: same rings and owners, higher generations."""
@@ -78,7 +71,8 @@ def import_(
         channel = describe_topic(connection, Topic.CHANNEL)
     refuse_live_brokers(connection)
     header = export.header
-    source = {"topic": header.topic, "exported_at_ms": header.exported_at_ms, "digest": _digest(views)}
+    judged = digest(part.view for part in views.parts)
+    source = {"topic": header.topic, "exported_at_ms": header.exported_at_ms, "digest": judged}
     importer = Importer(
         plan,
         channel.partitions,
@@ -95,7 +89,7 @@ def import_(
             carry_out(connection, importer, advance)
     result = {
         "import": plan.operation,
-        "source": {"file": str(file), **source, "tentative": views.tentative, "stopped": _stopped(views)},
+        "source": {"file": str(file), **source, "tentative": views.tentative, "stopped": stopped_of(views)},
         "target": {
             "bootstrap_servers": connection.client.bootstrap_servers,
             "channel": connection.topics.channel,
@@ -151,18 +145,6 @@ def _refuse_doubtful(file: Path, views: LogViews, *, accepted: bool) -> None:
         )
 
 
-def _digest(views: LogViews) -> str:
-    return digest(part.view for part in views.parts)
-
-
-def _stopped(views: LogViews) -> dict[str, Any]:
-    return {
-        str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
-        for part in views.parts
-        if part.stop is not None
-    }
-
-
 def _namespace(namespace: PlannedNamespace) -> dict[str, Any]:
     forced = sum(owner is not None for owner in namespace.owners)
     return {
@@ -183,30 +165,22 @@ def _show(plan: ImportPlan, result: dict[str, Any], *, is_lost: bool) -> None:
     Args:
         is_lost: Brokers had read what the channel under this name does not have.
     """
-    print_table(
+    print_rows(
         (
             "namespace",
             "state",
             "bundles",
-            "to their owners",
+            Column("to their owners", of="forced"),
             "unassigned",
-            Column("in flight", 1),
-            Column("highest version", 2),
-            Column("begins at", 2),
+            Column(
+                "in flight",
+                1,
+                of=lambda row: ", ".join(f"{number} {state}" for state, number in row["in_flight"].items()),
+            ),
+            Column("highest version", 2, of="highest_version"),
+            Column("begins at", 2, of="first_version"),
         ),
-        [
-            (
-                row["namespace"],
-                row["state"],
-                row["bundles"],
-                row["forced"],
-                row["unassigned"],
-                ", ".join(f"{number} {state}" for state, number in row["in_flight"].items()),
-                row["highest_version"],
-                row["first_version"],
-            )
-            for row in result["namespaces"]
-        ],
+        result["namespaces"],
     )
     print_table(("broker", "bundles"), list(result["owners"].items()), title="\nOwners", empty="no bundle has an owner")
     target = result["target"]

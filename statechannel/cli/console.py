@@ -7,17 +7,15 @@ import contextlib
 import signal
 from typing import Annotated
 
-import typer
-
 from statechannel.cli.broker import set_up_logs
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, commands, option, with_connection
 from statechannel.cli.kit.output import Output, print_json_line, say, stdout
-from statechannel.errors import ExitCode
+from statechannel.errors import UsageError
 from statechannel.settings import Settings
 from statechannel.settings.groups_cluster import AccessRole
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
 
 @app.command()
@@ -25,17 +23,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def console(
     connect: Connect,
     port: Annotated[
-        int | None,
-        typer.Option("--port", min=0, max=65_535, help="Port; 0 picks a free one. Default: http.port, else 8450."),
+        int | None, option("--port", "Port; 0 picks a free one. Default: http.port, else 8450.", min=0, max=65_535)
     ] = None,
-    address: Annotated[
-        str | None, typer.Option("--address", metavar="ADDRESS", help="Address of the port. Default: http.address.")
-    ] = None,
+    address: Annotated[str | None, option("--address ADDRESS", "Address of the port. Default: http.address.")] = None,
     new_token: Annotated[
-        str | None,
-        typer.Option("--new-token", metavar="NAME", help="Print a token, and its line for http.access_file, and end."),
+        str | None, option("--new-token NAME", "Print a token, and its line for http.access_file, and end.")
     ] = None,
-    role: Annotated[AccessRole, typer.Option("--role", help="Role of the new token.")] = AccessRole.READ,
+    role: Annotated[AccessRole, option("--role", "Role of the new token.")] = AccessRole.READ,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Serve the admin API of a running cluster until interrupted: on the loopback and read-only, unless the settings say more."""
@@ -64,10 +58,9 @@ def _print_token(name: str, role: AccessRole, output: Output) -> None:
     from statechannel.http_api.access import is_caller_name, new_token
 
     if not is_caller_name(name):
-        raise CommandError(
+        raise UsageError(
             f"`{name}` is not the name of a caller",
             hint="1 to 64 of A-Za-z0-9_.:-, the first of them a letter or digit.",
-            code=ExitCode.USAGE,
         )
     token, digest = new_token()
     line = f"{name} {role.value} {digest}"

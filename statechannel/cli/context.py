@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from statechannel.cli.kit.contexts import choose_context, contexts_file, read_contexts
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.options import OutputAs, argument, commands
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, help="Names for clusters: address, channel and settings file of each."
-)
+app = commands("Names for clusters: address, channel and settings file of each.")
 
 
 def _names(incomplete: str) -> list[str]:
@@ -43,7 +39,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
 
 
 @app.command()
-def use(name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_names)]) -> None:
+def use(name: Annotated[str, argument("NAME", autocompletion=_names)]) -> None:
     """Make a context the current one: commands use it unless an option or the environment says otherwise."""
     choose_context(name)
     stdout().print(f"context {name} is in use", markup=False)

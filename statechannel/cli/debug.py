@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import orjson
-import typer
 
 from statechannel.cli.kit.connection import embedded_folder
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, say
+from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.options import Connect, OutputAs, argument, commands, option, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_rows, say
 from statechannel.cli.kit.progress import progress
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import check_writable, new_file
@@ -30,7 +30,7 @@ from statechannel.kafka.client_settings import is_secret
 from statechannel.printable import REDACTED
 from statechannel.settings import Settings
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Files for a bug report.")
+app = commands("Files for a bug report.", alone=True)
 
 MIB: Final = 2**20
 _LOG_MIB: Final = 2
@@ -53,27 +53,18 @@ COMMANDS: Final[Sequence[tuple[str, Sequence[str]]]] = (
 _ANSWERS: Final = frozenset({ExitCode.OK, ExitCode.DOCTOR_WARNING, ExitCode.DOCTOR_ERROR, ExitCode.DOCTOR_CRITICAL})
 
 
-@app.callback()
-def _group() -> None:
-    """Files for a bug report."""
-
-
 @app.command()
 @with_connection
 def bundle(
     connect: Connect,
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="Archive to write (.zip). Default: a name with the time, here."),
+        Path | None, argument("[FILE]", "Archive to write (.zip). Default: a name with the time, here.")
     ] = None,
-    max_mib: Annotated[
-        int, typer.Option("--max-mib", min=1, max=10_000, help="Most content, in MiB before packing.")
-    ] = 100,
+    max_mib: Annotated[int, option("--max-mib", "Most content, in MiB before packing.", min=1, max=10_000)] = 100,
     timeout: Annotated[
-        float,
-        typer.Option("--timeout", metavar="SECONDS", min=1, max=3_600, help="Longest time for all parts together."),
+        float, option("--timeout SECONDS", "Longest time for all parts together.", min=1, max=3_600)
     ] = 120.0,
-    no_export: Annotated[bool, typer.Option("--no-export", help="Leave out the channel's records.")] = False,
+    no_export: Annotated[bool, option("--no-export", "Leave out the channel's records.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Write an archive for a bug report: status, doctor, settings, decisions, gaps, records, versions, logs; no secrets.
@@ -91,15 +82,12 @@ def bundle(
     if output is Output.JSON:
         print_json({"file": str(path), "size_bytes": size_bytes, "parts": collector.parts})
         return
-    print_table(("part", "size", "took", "problem"), [_row(part) for part in collector.parts])
+    size = Column("size", of=lambda part: f"{part['size_bytes']:,} bytes")
+    print_rows(("part", size, Column("took", of=lambda part: f"{part['took_s']:.1f} s"), "problem"), collector.parts)
     failed = sum(part["problem"] is not None for part in collector.parts)
     remark = f"; {failed} of {len(collector.parts)} parts have problems" if failed else ""
     say(f"{path} written ({size_bytes / 1_000:,.0f} kB){remark}")
     say("Passwords and tokens are replaced; names of brokers, namespaces and hosts are not: look before you send it.")
-
-
-def _row(part: dict[str, Any]) -> tuple[Any, ...]:
-    return (part["part"], f"{part['size_bytes']:,} bytes", f"{part['took_s']:.1f} s", part["problem"])
 
 
 @dataclass

@@ -8,18 +8,17 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated
 
-import typer
-
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import commands, option
 from statechannel.demo.story import run_demo
 from statechannel.errors import ExitCode
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
 
 @app.command()
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, and print how to use it.")] = False,
+    keep: Annotated[bool, option("--keep", "Leave the cluster running, and print how to use it.")] = False,
 ) -> None:
     """Start Kafka and brokers, move and split bundles, kill a broker, audit everything; about a minute on an idle machine."""
     with _terminated_as_interrupted():

@@ -9,25 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.kit.connection import embedded_folder, read_settings, settings_of
+from statechannel.cli.kit.connection import embedded_folder, settings_of
 from statechannel.cli.kit.contexts import context_in_use
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import notify_if_slow
-from statechannel.cli.kit.options import Config, Connect, OutputAs, SettingFlags, with_connection
-from statechannel.cli.kit.output import Output, duration, print_facts, print_json, print_table, say
+from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.options import Config, Connect, OutputAs, SettingFlags, commands, option, with_connection
+from statechannel.cli.kit.output import Output, print_facts, print_json, print_rows, say
+from statechannel.clocks import duration
 from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError, resume_hint
 from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status
 from statechannel.embedded import up as start_broker
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError
 from statechannel.kafka.client_settings import names_servers, to_client
 from statechannel.kafka.topics import create_topics, verify_topics
-from statechannel.settings import Settings
+from statechannel.queries.live_log import notify_if_slow
+from statechannel.settings import Settings, load
 
-kafka_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="The embedded Kafka broker of this machine.")
+kafka_app = commands("The embedded Kafka broker of this machine.")
 
-Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Data folder of the broker.")]
-Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")]
+Folder = Annotated[Path | None, option("--folder DIR", "Data folder of the broker.")]
+Port = Annotated[int | None, option("--port", "Port on 127.0.0.1.", min=1, max=65_535)]
 
 
 @kafka_app.command()
@@ -39,7 +41,7 @@ def up(
     flags: SettingFlags = None,
 ) -> None:
     """Start the embedded Kafka, unless it is running."""
-    settings = read_settings(config, flags, {"embedded": {"folder": folder, "port": port}})
+    settings = _settings(config, flags, folder=folder, port=port)
     with _own_exit_code():
         broker, started = start_broker(
             embedded_folder(settings), port=settings.embedded.port, options=_options(settings), say=say
@@ -56,7 +58,7 @@ def down(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
     """Stop the embedded Kafka gracefully; its data stays."""
-    settings = read_settings(config, flags, {"embedded": {"folder": folder}})
+    settings = _settings(config, flags, folder=folder)
     place = embedded_folder(settings)
     with _own_exit_code():
         ran = stop_broker(place, options=_options(settings))
@@ -71,13 +73,12 @@ def status(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
     """Show whether the embedded Kafka runs, and where."""
-    settings = read_settings(config, flags, {"embedded": {"folder": folder}})
+    settings = _settings(config, flags, folder=folder)
     place = embedded_folder(settings)
     if folder is not None and not place.is_dir():
-        raise CommandError(
+        raise NotFoundError(
             f"the folder {place} does not exist",
             hint="Omit --folder for the default one, or start a Kafka there with `statechannel kafka up --folder DIR`.",
-            code=ExitCode.NOT_FOUND,
         )
     broker = broker_status(place)
     used = _used_address(config, flags)
@@ -89,6 +90,10 @@ def status(
         say(f"its process is suspended: {resume_hint(broker)}")
     if broker.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
         raise typer.Exit(ExitCode.KAFKA_AWAY)
+
+
+def _settings(config: Path | None, flags: list[str] | None, **embedded: Path | int | None) -> Settings:
+    return load(config=config, flags=flags or (), overrides={"embedded": embedded})
 
 
 def _used_address(config: Path | None, flags: list[str] | None) -> str | None:
@@ -145,7 +150,7 @@ def _own_exit_code() -> Iterator[None]:
         raise CommandError(str(error), hint=error.hint, code=ExitCode.LOCAL_KAFKA) from error
 
 
-init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+init_app = commands()
 
 
 @init_app.command()
@@ -153,12 +158,10 @@ init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def init(
     connect: Connect,
     partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", min=1, max=1_000, help="Partitions of the channel's topic; fixed at creation."),
+        int | None, option("--partitions", "Partitions of the channel's topic; fixed at creation.", min=1, max=1_000)
     ] = None,
     replication_factor: Annotated[
-        int | None,
-        typer.Option("--replication-factor", min=1, max=15, help="Replicas of each topic. Default: the cluster's."),
+        int | None, option("--replication-factor", "Replicas of each topic. Default: the cluster's.", min=1, max=15)
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -174,7 +177,7 @@ def init(
             timeout_s=connection.timeout_s,
         )
         topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
-    name = connection.topics.channel
+    name, created = connection.topics.channel, list(topics.topics.values())
     if partitions is not None and topics.topics[name].partitions != partitions:
         say(f"note: {name} has {topics.topics[name].partitions} partitions; the number is fixed at creation")
     if output is Output.JSON:
@@ -183,19 +186,13 @@ def init(
                 "channel": name,
                 "bootstrap_servers": connection.client.bootstrap_servers,
                 "topics": [
-                    {"name": info.name, "partitions": info.partitions, "replicas": info.replicas}
-                    for info in topics.topics.values()
+                    {"name": info.name, "partitions": info.partitions, "replicas": info.replicas} for info in created
                 ],
                 "advice": [str(difference) for difference in topics.differences],
             }
         )
         return
-    print_table(
-        ("topic", "partitions", "replicas", "cleanup"),
-        [
-            (info.name, info.partitions, info.replicas, info.settings.get("cleanup.policy"))
-            for info in topics.topics.values()
-        ],
-    )
+    cleanup = Column("cleanup", of=lambda info: info.settings.get("cleanup.policy"))
+    print_rows((Column("topic", of="name"), "partitions", "replicas", cleanup), created)
     for difference in topics.differences:
         say(f"advice: {difference}")

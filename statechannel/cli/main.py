@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from statechannel.cli.kit.failures import CommandError, guarded
+from statechannel.cli.kit.failures import guarded
+from statechannel.cli.kit.options import option
 from statechannel.cli.kit.output import switch_colours_off
-from statechannel.errors import ExitCode, StateChannelError
+from statechannel.errors import StateChannelError, UsageError
 
 COMMANDS_GROUP = "statechannel.commands"
 """Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one or more commands."""
@@ -180,7 +181,7 @@ class LazyCommands(TyperGroup):
                 switch_colours_off()
             for word in words:
                 if not word.isascii() and word.encode(errors="replace") != word.encode(errors="surrogatepass"):
-                    raise CommandError(f"the argument {word!a} is not valid UTF-8", code=ExitCode.USAGE)
+                    raise UsageError(f"the argument {word!a} is not valid UTF-8")
             return super(LazyCommands, self).main(
                 words, "statechannel", complete_var, False, windows_expand_args, **extra
             )
@@ -257,15 +258,12 @@ def _version(*, wanted: bool) -> None:
 
 @app.callback()
 def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, option("--debug", "Show the traceback of an error.")] = False,
     no_color: Annotated[  # noqa: ARG001 - taken out of the words beforehand: it may stand anywhere
         bool, typer.Option(_NO_COLOR, help="Print without colours, as with NO_COLOR=1; may stand anywhere.")
     ] = False,
     _version_wanted: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show the version."
-        ),
+        bool, option("--version", "Show the version.", callback=lambda value: _version(wanted=value), is_eager=True)
     ] = False,
 ) -> None:
     """Bundle state channel on Apache Kafka: all brokers agree on the owner of each bundle."""

@@ -12,24 +12,23 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
-import typer
-
 from statechannel.broker.next_steps import hint_for
-from statechannel.broker.outcomes import Answer
-from statechannel.broker.request_record import ANSWER_PART, TIMEOUT_MAX_S, RequestCommand
-from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.confirmation import count_of
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.listing import parse_length_ms
+from statechannel.cli.kit.options import Connect, OutputAs, option, with_connection
 from statechannel.cli.kit.output import Output, print_json, stdout
-from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import RequestAnswer, SentRequest, follow, send
-from statechannel.cli.kit.times import parse_length_ms
 from statechannel.engine.commands import Done, NotFound, Rejected, Undetermined, Unknown
 from statechannel.engine.membership import Member
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError, UsageError
 from statechannel.kafka.errors import KafkaAdapterError
+from statechannel.operations.outcomes import Answer
+from statechannel.operations.request_record import TIMEOUT_MAX_S
+from statechannel.operations.table import ANSWER_PART, RequestCommand
+from statechannel.queries.channel_view import read_channel
+from statechannel.queries.connection import Connection
+from statechannel.queries.registry import read_registry
 
 WITHIN_MIN_S: Final = 5.0
 """The command itself needs some seconds to start, find the broker and read its answer."""
@@ -45,19 +44,16 @@ UNDONE: Final = "undone"
 def pre_stop(
     connect: Connect,
     broker_id: Annotated[
-        str | None,
-        typer.Option("--id", metavar="ID", help="Broker id. Default: the name of this host, as in a StatefulSet."),
+        str | None, option("--id ID", "Broker id. Default: the name of this host, as in a StatefulSet.")
     ] = None,
     within: Annotated[
-        str,
-        typer.Option("--within", metavar="LENGTH", help="Time for all of it, e.g. 60s: less than the grace period."),
+        str, option("--within LENGTH", "Time for all of it, e.g. 60s: less than the grace period.")
     ] = "25s",
     notice: Annotated[
-        str,
-        typer.Option("--notice", metavar="LENGTH", help="Time from `/readyz` red to the first hand-over, e.g. 5s."),
+        str, option("--notice LENGTH", "Time from `/readyz` red to the first hand-over, e.g. 5s.")
     ] = "0s",
     undo: Annotated[
-        bool, typer.Option("--undo", help="It is not to be stopped after all: ready again, it takes bundles again.")
+        bool, option("--undo", "It is not to be stopped after all: ready again, it takes bundles again.")
     ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -83,22 +79,19 @@ def lengths(within: str, notice: str) -> tuple[float, float]:
     """Both options in seconds.
 
     Raises:
-        CommandError: One of them is malformed, or they do not go together.
+        UsageError: One of them is malformed, or they do not go together.
     """
     beyond = f"at most {TIMEOUT_MAX_S:g} s."
     within_s = parse_length_ms(within, "--within", beyond=beyond) / 1_000
     notice_s = 0.0 if notice in ("0", "0s") else parse_length_ms(notice, "--notice", beyond=beyond) / 1_000
     if not WITHIN_MIN_S <= within_s <= TIMEOUT_MAX_S:
-        raise CommandError(
+        raise UsageError(
             f"--within {within}: must be between {WITHIN_MIN_S:g} s and {TIMEOUT_MAX_S:g} s",
             hint="Some seconds less than the supervisor's grace period.",
-            code=ExitCode.USAGE,
         )
     if notice_s >= within_s - MARGIN_S:
-        raise CommandError(
-            f"--notice {notice} leaves no time to hand over within {within}",
-            hint="Raise --within, or lower --notice.",
-            code=ExitCode.USAGE,
+        raise UsageError(
+            f"--notice {notice} leaves no time to hand over within {within}", hint="Raise --within, or lower --notice."
         )
     return within_s, notice_s
 
@@ -161,7 +154,7 @@ def _member(connection: Connection, name: str, *, defaulted: bool) -> Member:
         why += "; it left"
     elif name in registry.members.lost or (registry.last_lost is not None and registry.last_lost.broker == name):
         why += "; it was lost, and no heartbeat of it came while this command listened"
-    raise not_found(
+    raise NotFoundError(
         f"broker {name} is not alive{why}: there is nothing to hand over",
         hint="--id names another one; `statechannel brokers` lists those that are alive.",
     )

@@ -3,48 +3,42 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.options import OutputAs, argument, commands, option
 from statechannel.cli.kit.output import Output, print_facts, print_json
 from statechannel.cli.kit.progress import progress
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from statechannel.audit.replay_check import ReplayComparison
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @app.command()
 def replay_check(
-    file: Annotated[
-        Path, typer.Argument(metavar="LOG", help="Export file: `statechannel export LOG --with-verdicts`.")
-    ],
+    file: Annotated[Path, argument("LOG", "Export file: `statechannel export LOG --with-verdicts`.")],
     verdicts: Annotated[
         Path | None,
-        typer.Option(
-            "--verdicts",
-            metavar="FILE",
-            help="Verdicts of an earlier version (`audit --file LOG --verdicts FILE`), for an export without them.",
+        option(
+            "--verdicts FILE",
+            "Verdicts of an earlier version (`audit --file LOG --verdicts FILE`), for an export without them.",
         ),
     ] = None,
     digest: Annotated[
-        str | None,
-        typer.Option(
-            "--digest", metavar="DIGEST", help="Digest of the states, as `audit` of an earlier version printed it."
-        ),
+        str | None, option("--digest DIGEST", "Digest of the states, as `audit` of an earlier version printed it.")
     ] = None,
     compaction_lag_ms: Annotated[
-        int,
-        typer.Option("--compaction-lag-ms", metavar="MS", min=0, help="`min.compaction.lag.ms` of the exported topic."),
+        int, option("--compaction-lag-ms MS", "`min.compaction.lag.ms` of the exported topic.", min=0)
     ] = DEFAULT_COMPACTION_LAG_MS,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -53,10 +47,9 @@ def replay_check(
 
     known = None if digest is None else digest.strip().lower()
     if known is not None and not _DIGEST.fullmatch(known):
-        raise CommandError(
+        raise UsageError(
             f"--digest {digest!r} is not a digest of states",
             hint="`audit` prints it: 64 digits and letters from a to f. The shorter one of `export` is that of the file.",
-            code=ExitCode.USAGE,
         )
     result = compare_replay(
         file, verdicts=verdicts, digest=known, progress=progress, compaction_lag_ms=compaction_lag_ms
@@ -76,16 +69,6 @@ def replay_check(
 def _print(file: Path, result: ReplayComparison, output: Output) -> None:
     first = result.first
     if output is Output.JSON:
-        place: dict[str, Any] | None = None
-        if first is not None:
-            place = {
-                "partition": first.partition,
-                "offset": first.offset,
-                "key": first.key,
-                "recorded": first.recorded,
-                "now": first.now,
-                "why": first.why,
-            }
         print_json(
             {
                 "file": str(file),
@@ -93,7 +76,7 @@ def _print(file: Path, result: ReplayComparison, output: Output) -> None:
                 "records": result.records,
                 "compared": result.compared,
                 "differing": result.differing,
-                "first": place,
+                "first": None if first is None else asdict(first),
                 "digest": {"recorded": result.recorded_digest, "now": result.digest, "fast": result.fast_digest},
                 "recorded_by": result.software or None,
             }

@@ -1,19 +1,18 @@
-"""Commands `statechannel settings list|explain`: all settings, from the same data as design/settings.md."""
+"""Commands `statechannel settings list|explain`: all settings, from the same data as design/reference/settings.md."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
-from statechannel.cli.kit.channel_view import not_found
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
+from statechannel.cli.kit.fitted_tables import Column
+from statechannel.cli.kit.options import Connect, OutputAs, argument, commands, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_rows, print_table, say, stdout
+from statechannel.errors import NotFoundError
 from statechannel.settings import Settings
 from statechannel.settings.description import SettingText, default_text, every_setting
 from statechannel.suggestions import nearest, shown
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Settings: list, explain.")
+app = commands("Settings: list, explain.")
 
 
 def _names(incomplete: str) -> list[str]:
@@ -23,9 +22,7 @@ def _names(incomplete: str) -> list[str]:
 
 @app.command("list")
 def list_(
-    group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="Only settings whose names begin so, e.g. kafka.")
-    ] = None,
+    group: Annotated[str | None, argument("[GROUP]", "Only settings whose names begin so, e.g. kafka.")] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the settings with their defaults; those of installed extensions included."""
@@ -33,14 +30,12 @@ def list_(
     rows = [setting for setting in every if group is None or _is_in(setting.name, group)]
     if not rows:
         groups = dict.fromkeys(setting.name.rpartition(".")[0] for setting in every)
-        raise not_found(f"no setting begins with `{shown(group or '')}`", hint=f"Groups: {', '.join(groups)}.")
+        raise NotFoundError(f"no setting begins with `{shown(group or '')}`", hint=f"Groups: {', '.join(groups)}.")
     if output is Output.JSON:
         print_json({"settings": [setting.fields() for setting in rows]})
         return
-    print_table(
-        ("setting", "default", "type", "allowed"),
-        [(setting.name, setting.default, setting.type.replace("`", ""), setting.allowed) for setting in rows],
-    )
+    kind = Column("type", of=lambda setting: setting.type.replace("`", ""))
+    print_rows((Column("setting", of="name"), "default", kind, "allowed"), rows)
     say("`statechannel settings explain NAME` explains one")
 
 
@@ -48,7 +43,7 @@ def list_(
 @with_connection
 def explain(
     connect: Connect,
-    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=_names, help="E.g. membership.expiry_s.")],
+    name: Annotated[str, argument("NAME", "E.g. membership.expiry_s.", autocompletion=_names)],
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain a setting: meaning, default, bounds, how it is set, its value here; or all settings of a group."""
@@ -56,7 +51,7 @@ def explain(
     rows = [setting for setting in every if _is_in(setting.name, name)]
     if not rows:
         meant = nearest(name, [setting.name for setting in every], cutoff=0.5)
-        raise not_found(
+        raise NotFoundError(
             f"there is no setting `{shown(name)}`" + (f"; did you mean `{meant[0]}`?" if meant else ""),
             hint="`statechannel settings list` lists them.",
         )

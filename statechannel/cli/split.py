@@ -8,23 +8,24 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-import typer
 
-from statechannel.broker.request_record import Addressee, RequestCommand
 from statechannel.broker.request_writer import balancer_args
-from statechannel.cli.kit.channel_view import bundle_of, locate, read_channel
+from statechannel.cli.kit.channel_view import bundle_of, locate_served
 from statechannel.cli.kit.confirmation import Effect
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, IfGeneration, OutputAs, Reason, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, say
-from statechannel.cli.kit.requests import (
-    BrokerRequest,
-    confirmed_request,
-    require_generation,
-    require_name,
+from statechannel.cli.kit.options import (
+    Connect,
+    IfGeneration,
+    OutputAs,
+    Reason,
+    argument,
+    commands,
+    option,
+    with_connection,
 )
-from statechannel.errors import ExitCode
+from statechannel.cli.kit.output import Output, print_json, print_table, say
+from statechannel.cli.kit.requests import BrokerRequest, confirmed_request, require_generation, require_name
+from statechannel.errors import UsageError
+from statechannel.operations.table import Addressee, RequestCommand
 from statechannel.protocol.bundle import (
     FULL_UPPER,
     MAX_CHILDREN,
@@ -38,34 +39,27 @@ from statechannel.protocol.bundle import (
     split_typed_topic,
     topic_hash,
 )
-from statechannel.protocol.keys import KeyState
+from statechannel.queries.connection import Connection
 
-split_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+split_app = commands()
 
 
 @split_app.command()
 @confirmed_request
 def split(
     _: Connect,
-    name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")],
+    name: Annotated[str, argument("BUNDLE|TOPIC")],
     own_flags: Sequence[str],
     at: Annotated[
-        list[str] | None,
-        typer.Option("--at", metavar="HASH", help="Split at this hash (0x... or decimal); may be repeated."),
+        list[str] | None, option("--at HASH", "Split at this hash (0x... or decimal); may be repeated.")
     ] = None,
-    parts: Annotated[
-        int | None, typer.Option("--parts", min=2, max=MAX_CHILDREN, help="Number of equal parts.")
-    ] = None,
+    parts: Annotated[int | None, option("--parts", "Number of equal parts.", min=2, max=MAX_CHILDREN)] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help="Split algorithm of the owner's balancer; its settings: --set NAME=VALUE.",
-        ),
+        option("--algorithm NAME", "Split algorithm of the owner's balancer; its settings: --set NAME=VALUE."),
     ] = None,
     unload_children: Annotated[
-        bool, typer.Option("--unload-children", help="Unload the children, so that they are placed again.")
+        bool, option("--unload-children", "Unload the children, so that they are placed again.")
     ] = False,
     if_generation: IfGeneration = None,
     reason: Reason = None,
@@ -74,10 +68,9 @@ def split(
     require_name(name)
     _check_choice(at, parts, algorithm, own_flags)
     if if_generation is not None and (unload_children or algorithm is not None):
-        raise CommandError(
+        raise UsageError(
             "--if-generation is checked by the owner itself, and its balancer does not know it",
             hint="Use it without --algorithm and --unload-children.",
-            code=ExitCode.USAGE,
         )
     if algorithm is not None:
         asked = {"algorithm": algorithm, "settings": _settings(own_flags)}
@@ -101,7 +94,8 @@ def split(
 
 
 def _effect(connection: Connection, name: str, cuts: list[int], parts: int, if_generation: int | None) -> Effect:
-    key, place = _served(connection, name)
+    key = locate_served(connection, name)
+    place = _bundle(key.name)
     require_generation(key, if_generation)
     _check_range(key.name, cuts, parts)
     bounds = bounds_at(place.lower, place.upper, cuts) if cuts else even_bounds(parts, place.lower, place.upper)
@@ -111,34 +105,21 @@ def _effect(connection: Connection, name: str, cuts: list[int], parts: int, if_g
 
 
 def _effect_of_algorithm(connection: Connection, name: str, algorithm: str) -> Effect:
-    key, _ = _served(connection, name)
+    key = locate_served(connection, name)
     sentence = f"{key.owner} would split {key.name} where {algorithm} says; nothing undoes it"
     hint = "`statechannel split plan --snapshot live` shows where"
     return Effect([sentence, hint], {"bundle": key.name, "owner": key.owner, "algorithm": algorithm})
-
-
-def _served(connection: Connection, name: str) -> tuple[KeyState, KeyParts]:
-    key = locate(read_channel(connection), name)
-    place = parse_key(key.key)
-    if key.owner is None or place is None:
-        raise CommandError(
-            f"no broker serves {key.name}",
-            hint=f"`statechannel lookup {key.name}` assigns it.",
-            code=ExitCode.REJECTED,
-        )
-    return key, place
 
 
 def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None, flags: Sequence[str]) -> None:
     choices = [("--at", bool(at)), ("--parts", parts is not None), ("--algorithm", algorithm is not None)]
     names = [option for option, is_given in choices if is_given]
     if len(names) > 1:
-        raise CommandError(f"{' and '.join(names)} exclude each other", hint="Use one of them.", code=ExitCode.USAGE)
+        raise UsageError(f"{' and '.join(names)} exclude each other", hint="Use one of them.")
     if flags and algorithm is None:
-        raise CommandError(
+        raise UsageError(
             f"--set {flags[0]} is not a valid setting",
             hint="Use --set GROUP.NAME=VALUE; settings of an algorithm need --algorithm NAME.",
-            code=ExitCode.USAGE,
         )
 
 
@@ -158,11 +139,7 @@ def _settings(flags: Sequence[str]) -> dict[str, Any]:
     for flag in flags:
         name, equals, text = flag.partition("=")
         if not equals or not name.strip():
-            raise CommandError(
-                f"--set {flag}: not of the form NAME=VALUE",
-                hint="Example: --set max_msg_rate=5000",
-                code=ExitCode.USAGE,
-            )
+            raise UsageError(f"--set {flag}: not of the form NAME=VALUE", hint="Example: --set max_msg_rate=5000")
         settings[name.strip()] = _setting_value(text.strip())
     return settings
 
@@ -184,10 +161,8 @@ def _hash(text: str) -> int:
     except ValueError:
         value = -1
     if not 0 <= value <= FULL_UPPER:
-        raise CommandError(
-            f"--at {text} is not a hash",
-            hint="Use 0x00000000 to 0xffffffff, or the same as a decimal number.",
-            code=ExitCode.USAGE,
+        raise UsageError(
+            f"--at {text} is not a hash", hint="Use 0x00000000 to 0xffffffff, or the same as a decimal number."
         )
     return value
 
@@ -203,12 +178,10 @@ def _check_range(name: str, cuts: list[int], parts: int) -> None:
         else:
             even_bounds(parts, key.lower, key.upper)
     except ValueError as error:
-        raise CommandError(
-            str(error), hint=f"`statechannel positions {name}` shows its topics' hashes.", code=ExitCode.USAGE
-        ) from error
+        raise UsageError(str(error), hint=f"`statechannel positions {name}` shows its topics' hashes.") from error
 
 
-positions_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+positions_app = commands()
 
 _TRIES_MAX = 4_000_000
 
@@ -217,17 +190,13 @@ _TRIES_MAX = 4_000_000
 @with_connection
 def positions(
     connect: Connect,
-    bundle: Annotated[
-        str, typer.Argument(metavar="BUNDLE|TOPIC", help="The bundle; of a topic, its bundle in the live channel.")
-    ],
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
+    bundle: Annotated[str, argument("BUNDLE|TOPIC", "The bundle; of a topic, its bundle in the live channel.")],
+    topic: Annotated[list[str] | None, option("--topic", "Topic; may be repeated.")] = None,
     topics_file: Annotated[
-        Path | None,
-        typer.Option("--topics-file", metavar="FILE", help="File with one topic per line; `#` starts a comment."),
+        Path | None, option("--topics-file FILE", "File with one topic per line; `#` starts a comment.")
     ] = None,
     generate: Annotated[
-        int | None,
-        typer.Option("--generate", min=1, max=1_000, help="Generate this number of topics inside the bundle."),
+        int | None, option("--generate", "Generate this number of topics inside the bundle.", min=1, max=1_000)
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -263,10 +232,9 @@ def positions(
 def _bundle(text: str) -> KeyParts:
     parts = parse_key(text.encode())
     if parts is None or parts.is_namespace or parts.lower >= parts.upper:
-        raise CommandError(
+        raise UsageError(
             f"`{text}` is not a bundle",
             hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each.",
-            code=ExitCode.USAGE,
         )
     return parts
 
@@ -275,8 +243,8 @@ def _read(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(
-            f"{path} cannot be read: {error}", hint="Give a UTF-8 file with one topic per line.", code=ExitCode.USAGE
+        raise UsageError(
+            f"{path} cannot be read: {error}", hint="Give a UTF-8 file with one topic per line."
         ) from error
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
@@ -284,14 +252,11 @@ def _read(path: Path) -> list[str]:
 def _topic_hash(name: str, parts: KeyParts) -> int:
     split = split_topic(name) if "/" in name else split_topic(f"{parts.namespace}/{name}")
     if split is None:
-        raise CommandError(
-            f"`{name}` is not a topic", hint="Use tenant/namespace/topic, or its last part alone.", code=ExitCode.USAGE
-        )
+        raise UsageError(f"`{name}` is not a topic", hint="Use tenant/namespace/topic, or its last part alone.")
     if split[0] != parts.namespace:
-        raise CommandError(
+        raise UsageError(
             f"the topic {name} is of namespace {split[0]}, the bundle of {parts.namespace}",
             hint="Give topics of the bundle's own namespace.",
-            code=ExitCode.USAGE,
         )
     return topic_hash(split[1])
 

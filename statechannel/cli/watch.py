@@ -7,18 +7,14 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Annotated
 
-import typer
-
-from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.moments import LogWindow
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import Writer, window_between
-from statechannel.cli.kit.live_log import Pulse
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
-from statechannel.clocks import now_ms
+from statechannel.cli.kit.listing import Writer
+from statechannel.cli.kit.options import Connect, OutputAs, commands, option, with_connection
+from statechannel.cli.kit.output import Output, print_json_line, say, stdout
+from statechannel.cli.kit.progress import TERMINAL
+from statechannel.clocks import moment, now_ms
 from statechannel.errors import ExitCode
 from statechannel.printable import printable
 from statechannel.protocol.bundle import is_namespace, partition_of
@@ -26,8 +22,12 @@ from statechannel.protocol.log import RecordRead
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement
+from statechannel.queries.audit_log import window_between
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import Pulse
+from statechannel.stories.bundle import HistoryLine, history_fields, history_line
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
 OVERRULED_SHOWN = 20
 """Maximum number of keys overruled by a cold start that are listed; the rest is counted."""
@@ -37,26 +37,19 @@ OVERRULED_SHOWN = 20
 @with_connection
 def watch(
     connect: Connect,
-    namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
-    rejected: Annotated[bool, typer.Option("--rejected", help="Also show rejected records.")] = False,
+    namespace: Annotated[str | None, option("--namespace TENANT/NAMESPACE")] = None,
+    rejected: Annotated[bool, option("--rejected", "Also show rejected records.")] = False,
     by: Writer = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="AGE|TIME|OFFSET", help="Begin there: 10m (ago), 2026-01-01T00:00:00Z, or an offset."
-        ),
+        str | None, option("--since AGE|TIME|OFFSET", "Begin there: 10m (ago), 2026-01-01T00:00:00Z, or an offset.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="AGE|TIME|OFFSET", help="End there, as --since; inclusive.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after this number of changes.")] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this time.")
-    ] = None,
+    until: Annotated[str | None, option("--until AGE|TIME|OFFSET", "End there, as --since; inclusive.")] = None,
+    limit: Annotated[int | None, option("--limit", "End after this number of changes.", min=1)] = None,
+    max_seconds: Annotated[float | None, option("--for SECONDS", "End after this time.", min=0.1)] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Print accepted changes as they happen, until interrupted; in JSON, one object per line."""
-    window = window_between(since, until, now_ms())
+    window = window_between(since, until, now_ms(), TERMINAL)
     connection = connect().within(max_seconds)
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     shown = 0

@@ -13,7 +13,7 @@ from statechannel.embedded.errors import (
     JavaUnavailableError,
     PortInUseError,
 )
-from statechannel.embedded.jars import KAFKA_VERSION, find_jars, prepare_jars
+from statechannel.embedded.jars import KAFKA_VERSION, prepare_jars
 from statechannel.embedded.layout import BrokerOptions, BrokerSecurity
 from statechannel.embedded.server import KafkaServer
 
@@ -31,7 +31,6 @@ __all__ = [
     "KafkaServer",
     "PortInUseError",
     "down",
-    "find_jars",
     "prepare_jars",
     "resume_hint",
     "status",

@@ -32,8 +32,6 @@ class BrokerStatus:
 
     Attributes:
         state: Stopped, crashed, starting (lives, but accepts no connection), suspended or running.
-        folder: Its data folder.
-        log_path: Its log.
         pid: Its process id; None when it does not run.
         bootstrap_servers: Its address, or the last one; None if there never was a start.
         uptime_s: Age of the process in seconds; None when it does not run.

@@ -56,7 +56,6 @@ class PinnedJars:
         resource: File name of the list.
         folder_name: Name of the set's folder in the cache; another version is another name.
         variable: Environment variable that names a folder of the user's own.
-        size_mib: Size of the download.
     """
 
     title: str
@@ -269,5 +268,4 @@ KAFKA_JARS = PinnedJars(
     size_mib=44,
 )
 
-find_jars = KAFKA_JARS.find
 prepare_jars = KAFKA_JARS.prepare

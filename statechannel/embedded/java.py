@@ -30,7 +30,6 @@ class Java:
     """A working Java runtime.
 
     Attributes:
-        executable: The `java` program.
         major: Feature release, e.g. 17.
         banner: The whole answer to `-version`; it tells builds apart.
     """
@@ -124,11 +123,7 @@ def broker_command(
     """Return the command that runs the broker.
 
     Args:
-        java: Runtime to use.
         jars: Class path, in order.
-        heap_mib: Largest heap.
-        server_properties: The broker's configuration.
-        log4j_properties: Its logging configuration.
         archive_to: Write a class archive there at exit, instead of using the one in the cache.
     """
     sharing = use_archive(java, archive_path(java, jars)) if archive_to is None else make_archive(java, archive_to)
@@ -143,11 +138,7 @@ def broker_command(
 def format_command(
     java: Java, jars: Sequence[Path], *, server_properties: Path, cluster_id: str, more: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command that prepares an empty log folder for a new cluster.
-
-    Args:
-        more: Further arguments of the tool.
-    """
+    """Return the command that prepares an empty log folder for a new cluster."""
     # Without a logging configuration its errors go to the console, where they are wanted.
     return [
         *_java(java, jars, heap_mib=_FORMAT_HEAP_MIB, extra=use_archive(java, archive_path(java, jars))),

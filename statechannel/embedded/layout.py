@@ -27,7 +27,6 @@ class BrokerSecurity:
         certificate_pem: File with the broker's key (PKCS #8) and its certificates, the common name being `superuser`.
         authority_pem: File with the certificate of the authority that has signed it.
         superuser: User exempt from ACLs: it creates the other users and their ACLs.
-        password: The superuser's.
     """
 
     certificate_pem: Path
@@ -205,7 +204,6 @@ class BrokerRecord:
     """Which process serves, or last served, a data folder.
 
     Attributes:
-        pid: Process id.
         started_at_s: The process's start, seconds since the epoch; tells a reused pid apart.
         port: Port for clients on 127.0.0.1.
         controller_port: Port of the KRaft controller on 127.0.0.1.

@@ -21,8 +21,6 @@ class Candidacy:
 
     Attributes:
         echo: Own channel records that were not read back.
-        seat: What the health of this process allows.
-        stands: Whether it is a candidate now.
     """
 
     def __init__(

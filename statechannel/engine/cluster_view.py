@@ -10,6 +10,7 @@ from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from statechannel.engine.context import Context
+    from statechannel.engine.membership import Membership
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
 
@@ -87,7 +88,6 @@ class ClusterViews:
         self._bundles: list[BundleSeen] = []
 
     def of(self, context: Context) -> ClusterView:
-        """The picture now."""
         return _picture(context, self._bundles_of(context))
 
     def _bundles_of(self, context: Context) -> list[BundleSeen]:
@@ -125,17 +125,7 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
             continue  # spelled out: as generators (`View.live`) it would take twice the time
         seen = known.get(key)
         if seen is None or seen.offset != key.offset or seen.version != key.version:
-            seen = BundleSeen(
-                key.name,
-                str(key.state),
-                key.version,
-                key.owner,
-                key.to if key.to != key.owner else None,
-                key.generation,
-                partition,
-                key.offset,
-                key.from_ if key.state is State.ASSIGNING else None,
-            )
+            seen = seen_bundle(key, partition)
         bundles[key] = seen
     return PartitionBundles(view, view.applied, bundles)
 
@@ -150,14 +140,32 @@ def _picture(context: Context, bundles: Sequence[BundleSeen]) -> ClusterView:
         context.draining,
         context.repair_paused,
         [replica.applied for replica in context.replicas],
-        brokers_of(context),
+        seen_brokers(context.members, context.now.mono_s),
         bundles,
     )
 
 
-def brokers_of(context: Context) -> list[BrokerSeen]:
-    """The brokers that are heard, sorted by id."""
-    now_s = context.now.mono_s
+def seen_bundle(key: KeyState, partition: int) -> BundleSeen:
+    """The bundle of a key that is live."""
+    return BundleSeen(
+        key.name,
+        str(key.state),
+        key.version,
+        key.owner,
+        key.to if key.to != key.owner else None,
+        key.generation,
+        partition,
+        key.offset,
+        key.from_ if key.state is State.ASSIGNING else None,
+    )
+
+
+def seen_brokers(members: Membership, now_s: float) -> list[BrokerSeen]:
+    """The brokers that are heard, sorted by id.
+
+    Args:
+        now_s: By the clock of the members' `heard_at_s`.
+    """
     return [
         BrokerSeen(
             name,
@@ -167,7 +175,7 @@ def brokers_of(context: Context) -> list[BrokerSeen]:
             max(0.0, now_s - member.heard_at_s),
             member.info,
         )
-        for name, member in sorted(context.members.alive.items())
+        for name, member in sorted(members.alive.items())
     ]
 
 

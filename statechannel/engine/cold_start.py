@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.engine.restating import Restating
+from statechannel.engine.proposals import Restating
 from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.cold_start_marks import decode_mark
@@ -41,14 +41,11 @@ class ColdStartRun:
 class PartitionJoins(Protocol):
     """What follows for the other parts where a cold start changes what is judged."""
 
-    def start_over(self, partition: int, why: str) -> None:
-        """Join a partition again from its beginning."""
+    def start_over(self, partition: int, why: str) -> None: ...
 
-    def joined(self, replica: Replica) -> None:
-        """A partition is judged from here on."""
+    def joined(self, replica: Replica) -> None: ...
 
-    def caught_up_changed(self) -> None:
-        """A partition was joined or lost."""
+    def caught_up_changed(self) -> None: ...
 
 
 class ColdStart:

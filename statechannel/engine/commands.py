@@ -66,7 +66,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Let a bundle go without naming a destination. `decision`, `if_generation`: see `Transfer`."""
+    """Let a bundle go without naming a destination."""
 
     name: str
     operation: str
@@ -78,7 +78,7 @@ class Unload:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Split a bundle at the given hashes, or into `parts` even parts where none are given. `if_generation`: see `Transfer`."""
+    """Split a bundle at the given hashes, or into `parts` even parts where none are given."""
 
     name: str
     operation: str
@@ -173,7 +173,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Nobody serves the bundle (the answer to a read-only lookup). `stale_age_s`: see `Owned`."""
+    """Nobody serves the bundle (the answer to a read-only lookup)."""
 
     bundle: str
     stale_age_s: float | None = None
@@ -275,7 +275,7 @@ class Rejected:
     """The command was refused before any record was written, or its record was rejected.
 
     Attributes:
-        reason: A stable code: a verdict of the protocol, or another one. All codes: design/api.md.
+        reason: A stable code: a verdict of the protocol, or another one. All codes: design/reference/api.md.
         winner: Id of the accepted record that stood in the way, if one did.
         bundle: The one that the command was about, where the name in the command was another.
     """

@@ -23,6 +23,7 @@ class Identity:
         log: Id of the channel's topic as this process opened it; empty where it has none.
         http: Where its endpoint for operators is; empty where it has none.
         extensions: Names of the extensions that run with it.
+        checks: Checks that these make before it executes requests.
     """
 
     broker: str
@@ -37,6 +38,7 @@ class Identity:
     http: str = ""
     log: str = ""
     extensions: Sequence[str] = ()
+    checks: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,9 @@ class Context:
         now: The clocks of the step under way.
         wake_at_s: When the engine wants a `Tick` at the latest (monotonic seconds).
         stopped: Set once the engine has ended; every further step does nothing.
-        ready_since_s: Since when all partitions are caught up.
         tells_all: Report the verdict on every record, not only on those that concern this broker.
         members: The members that are heard in the registry; this and the next four are written by `Presence`.
         registry_mode: The mode as far as the registry decides it.
-        announced: This process has written to the registry.
         term: Offset of the registry record by which this process leads; -1 while it does not.
         listening_since_s: Since when the registry is read to its end.
         seat: What the health of this process allows; written by `Candidacy`, as is the deputy.
@@ -108,11 +106,9 @@ class Context:
     # --- the step under way -----------------------------------------------------------------------------------------
 
     def begin_step(self, now: Now) -> None:
-        """Start with no effects."""
         self.now, self._effects = now, []
 
     def take_effects(self) -> list[Effect]:
-        """What has to be done, in order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -122,7 +118,6 @@ class Context:
         return postponed
 
     def new_token(self) -> int:
-        """A number for an append."""
         self._tokens += 1
         return self._tokens
 
@@ -140,13 +135,11 @@ class Context:
         self._effects.append(Emit(event, facts))
 
     def complete(self, token: int, outcome: Outcome) -> None:
-        """Answer a command."""
         self._effects.append(Complete(token, outcome))
 
     # --- the channel ------------------------------------------------------------------------------------------------
 
     def partition_of(self, namespace: str) -> int:
-        """The partition that holds a namespace."""
         return partition_of(namespace, self.config.partitions)
 
     def key(self, name: str) -> KeyState | None:
@@ -189,7 +182,6 @@ class Context:
 
     @property
     def mode(self) -> Mode:
-        """How far this process trusts its picture of the cluster."""
         for replica in self.replicas:
             if replica.phase is _STOPPED:
                 return Mode.SAFE
@@ -223,7 +215,6 @@ class Context:
 
     @property
     def deputizing(self) -> bool:
-        """Whether this process acts for a leader that is not heard."""
         return self.deputy.acting and self.could_lead
 
     @property
@@ -306,7 +297,6 @@ class Context:
 
 
 def _replicas(config: EngineConfig) -> list[Replica]:
-    """A reader of each partition, with the bounds of an engine."""
     return [
         Replica(
             partition,

@@ -26,7 +26,6 @@ class Deadlines:
         heappush(self._heap, (at_s, token))
 
     def drop(self, token: int) -> None:
-        """It does not wait any more."""
         if self._at_s.pop(token, None) is not None and len(self._heap) > 2 * len(self._at_s) + _SPARE:
             self._heap = [(at_s, waiting) for waiting, at_s in self._at_s.items()]
             heapify(self._heap)

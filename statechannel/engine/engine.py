@@ -12,7 +12,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, assert_never
 
 from statechannel.engine.candidacy import Candidacy
-from statechannel.engine.closing_marks import ClosingMarks
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.commands import (
     AwaitOperation,
@@ -33,7 +32,7 @@ from statechannel.engine.commands import (
 )
 from statechannel.engine.config import EngineConfig, Identity
 from statechannel.engine.context import Context, Mode
-from statechannel.engine.controls import Controls
+from statechannel.engine.controls import ClosingMarks, Controls
 from statechannel.engine.effects import Effect, StopEngine
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import (
@@ -64,14 +63,13 @@ from statechannel.engine.names import locate
 from statechannel.engine.operations import Operations
 from statechannel.engine.placement import Placement, Placer
 from statechannel.engine.presence import Presence
-from statechannel.engine.proposals import Proposals
+from statechannel.engine.proposals import Proposals, Silence
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.engine.provenance import Provenance
 from statechannel.engine.reactions import Reactions
 from statechannel.engine.repair import Repair
 from statechannel.engine.seat import Echo
 from statechannel.engine.shutdown import Departure
-from statechannel.engine.silence import Silence
 from statechannel.engine.streams import Streams, report_verdict
 from statechannel.engine.transitions import Transitions
 from statechannel.protocol import codec
@@ -94,7 +92,6 @@ class Engine:
     A part gets the context and the parts that it uses; none gets the engine.
 
     Attributes:
-        context: What the parts share.
         counts: Verdicts since the start.
         cached_owner: See `OwnerCache.find`; from any thread.
     """
@@ -213,12 +210,10 @@ class Engine:
 
     @property
     def now(self) -> Now:
-        """The clocks of the step under way."""
         return self.context.now
 
     @property
     def wake_at_s(self) -> float:
-        """When the engine wants a `Tick` at the latest (monotonic seconds)."""
         return self.context.wake_at_s
 
     @property
@@ -259,11 +254,9 @@ class Engine:
         return self.context.key(name)
 
     def locate(self, name: str) -> KeyState | NotFound:
-        """The live bundle that a name means."""
         return locate(self.context, name)
 
     def serving(self) -> dict[str, int]:
-        """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
 
     def stop(self, reason: str, detail: str) -> None:

@@ -139,7 +139,6 @@ class LoopBlocked:
     Attributes:
         blocked_s: So far, when it was noticed.
         place: File, line and function of that code.
-        hook: The hook that it belongs to, if it is one.
     """
 
     blocked_s: float

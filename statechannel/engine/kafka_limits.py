@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 TEXT_MAX = 300
 
@@ -21,7 +22,6 @@ class AppendRefusal(NamedTuple):
 
     Attributes:
         code: Kafka's name of the error, such as `MSG_SIZE_TOO_LARGE`.
-        topic: Of the record.
         message: A sentence with code, size, limit and the name of the setting, as far as they are known.
     """
 
@@ -68,11 +68,22 @@ QUOTAS = {
 """Kafka does not say which quota of a client it is."""
 
 
+LIMIT_HINTS: Final[Mapping[str, str]] = {
+    RefusalReason.TOO_LARGE: "raise the limit that is named: the client property message.max.bytes at each broker, one after the "
+    "other, or max.message.bytes of the topic (kafka-configs.sh --alter, while brokers run). `statechannel doctor` compares both "
+    "with what the channel needs.",
+    RefusalReason.DENIED: "`statechannel acl check --role broker` lists the rights that are missing; one that is granted counts "
+    "at once, without a restart.",
+    RefusalReason.INVALID: "`statechannel doctor` compares the settings of the topics with the required ones; they can be "
+    "changed while brokers run (kafka-configs.sh --alter).",
+}
+"""What to do about records that Kafka refuses for good, by the reason: also the hints of requests that end with it."""
+
+
 class ThrottledClient(NamedTuple):
     """The client that Kafka throttles most: it delays requests of a client that exceeds a quota.
 
     Attributes:
-        client: Its `client.id`.
         throttled_ms: For how long of the last `window_ms`.
         since_ms, at_ms: When it began, and when this was measured; wall clock.
     """

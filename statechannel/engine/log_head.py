@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from statechannel.engine.restating import Restating
+from statechannel.engine.proposals import Restating
 from statechannel.protocol.codec import HEAD_KEY
 from statechannel.protocol.replica import Phase
 

@@ -20,15 +20,14 @@ from statechannel.engine.freshness import is_current, view_age_s
 from statechannel.engine.log_head import RESTORE
 from statechannel.engine.names import NameTarget, locate, locate_target, place
 from statechannel.engine.owner_cache import OwnerCache
-from statechannel.engine.pending_assignments import PendingAssignment
-from statechannel.engine.placement import Decliner
+from statechannel.engine.placement import Decliner, PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import BETWEEN_OWNERS, Action, Flow, State
 
 if TYPE_CHECKING:
-    from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
+    from statechannel.engine.controls import ClosingMarks
     from statechannel.engine.placement import Placer
     from statechannel.engine.presence import Presence
     from statechannel.engine.proposals import Proposals
@@ -61,13 +60,11 @@ class InLine:
         return bundle in self._names
 
     def add(self, bundle: str) -> None:
-        """It waits from now on, once."""
         if bundle not in self._names:
             self._names.add(bundle)
             heappush(self._line, (crc32(bundle.encode(), self._salt), bundle))
 
     def take(self) -> str | None:
-        """The next one, which waits no more; None if none does."""
         while self._line:
             bundle = heappop(self._line)[1]
             if bundle in self._names:
@@ -76,7 +73,6 @@ class InLine:
         return None
 
     def drop(self, bundle: str) -> None:
-        """No lookup waits for it any more."""
         self._names.discard(bundle)
         if len(self._line) > 2 * len(self._names) + 64:
             self._line = [place for place in self._line if place[1] in self._names]
@@ -201,7 +197,6 @@ class Lookups:
         return _as_answer(name, why) if outcome is None else outcome
 
     def locate_now(self, name: str) -> str | NotFound:
-        """The live bundle that a name means."""
         bundle = locate(self._context, name)
         return bundle if isinstance(bundle, NotFound) else bundle.name
 
@@ -291,7 +286,7 @@ class Lookups:
         return Wait(f"no broker is alive: {heard}", hint, NO_BROKER)
 
     def _stale_age_s(self, namespace: str) -> float | None:
-        """None where the answer comes from a current view, else how old that is."""
+        """Age of the view of a namespace; None where it is current."""
         context = self._context
         return None if is_current(context, namespace) else view_age_s(context, namespace, self._presence.silence_s)
 
@@ -340,7 +335,6 @@ class Lookups:
         return _BEGUN
 
     def _unplaced(self, key: KeyState) -> Wait:
-        """Why no broker was chosen for a bundle; noted for operators."""
         refusal = self._placer.refusal(key)
         if refusal is None:
             return _NONE_ACCEPTS
@@ -506,7 +500,6 @@ class Lookups:
             context.wake_soon(self._more)
 
     def _next_names(self, most: int) -> Iterator[str]:
-        """In turn, and each once at most."""
         left = min(most, len(self._waiting))
         while left > 0:
             name = next(self._turn, None)
@@ -518,7 +511,6 @@ class Lookups:
 
     @property
     def waiting(self) -> int:
-        """Number of lookups that wait."""
         return len(self._by_token)
 
 

@@ -71,7 +71,6 @@ class Maintenance:
         self._does: set[tuple[str, int]] = set()
 
     def heartbeat_read(self, partition: int, *, clean: bool) -> None:
-        """A heartbeat was read."""
         self._heartbeat_read_s[partition] = self._context.now.mono_s
         if clean:
             self._clean_at_s[partition] = self._context.now.mono_s

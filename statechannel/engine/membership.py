@@ -52,11 +52,7 @@ class HeartbeatForm(NamedTuple):
 
     @classmethod
     def of(cls, value: bytes, info: Mapping[str, Any]) -> HeartbeatForm | None:
-        """The form of a heartbeat; None for one that no correct process of this version writes, or a large one.
-
-        Args:
-            info: The value, decoded.
-        """
+        """The form of a heartbeat; None for one that no correct process of this version writes, or a large one."""
         times = _match_times(value, value.find(_SEQ) + len(_SEQ))
         pairs_at = value.rfind(_APPLIED) + len(_APPLIED)
         if len(value) > _FORM_MAX_BYTES or times is None or pairs_at < times.end():
@@ -118,13 +114,12 @@ class Member:
         return self.steady if self._info is None else self._info
 
     def take(self, info: Mapping[str, Any], size_bytes: int) -> None:
-        """Keep a heartbeat."""
         self.steady, self.size_bytes = info, size_bytes
         self._info = self.repeated = None
 
     @property
     def caught_up(self) -> bool:
-        """It judges every partition."""
+        """Whether it judges every partition."""
         return self.steady.get("phase") == "caught-up"
 
     def kept(self, partition: int) -> int:
@@ -135,28 +130,27 @@ class Member:
 
     @property
     def accepting(self) -> bool:
-        """It may be given bundles."""
         return self.caught_up and self.steady.get("accepting") is True and self.steady.get("mode") == "normal"
 
     @property
     def fit(self) -> bool:
-        """It could lead, as far as it knows; those of older versions do not tell."""
+        """Whether it could lead, as far as it knows; members of older versions do not tell."""
         able = self.caught_up and self.steady.get("mode") == "normal" and self.steady.get("draining") is not True
         return able and self.steady.get("fit", True) is True
 
     @property
     def writable(self) -> bool:
-        """Its channel records come back to it, as it says; those of older versions do not tell."""
+        """Whether its channel records come back to it, as it says; members of older versions do not tell."""
         return self.steady.get("writable", True) is True
 
     @property
     def leads(self) -> bool:
-        """It is elected and able to act on it, as it says."""
+        """Whether it is elected and able to act on it, as it says."""
         return self.caught_up and self.steady.get("mode") == "normal" and self.steady.get("leading") is True
 
     @property
     def deputizes(self) -> bool:
-        """It acts for a leader that is not heard, as it says."""
+        """Whether it acts for a leader that is not heard, as it says."""
         return self.caught_up and self.steady.get("mode") == "normal" and self.steady.get("deputy") is True
 
     @property
@@ -171,6 +165,12 @@ class Member:
         return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
 
     @property
+    def checks(self) -> frozenset[str]:
+        """Checks that it makes before it executes requests; none where it does not say so."""
+        names = self.steady.get("checks")
+        return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+    @property
     def api_url(self) -> str | None:
         """URL of its admin API, as it says; None: it serves none, or those of older versions do not tell."""
         url = self.steady.get("api")
@@ -178,13 +178,11 @@ class Member:
 
     @property
     def traits(self) -> MemberTraits:
-        """All of it that others count."""
         leading, draining = self.steady.get("leading") is True, self.steady.get("draining") is True
         return MemberTraits(self.caught_up, self.accepting, self.fit, self.leads, self.deputizes, leading, draining)
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """Listeners by protocol."""
         listeners = self.steady.get("listeners")
         return listeners if isinstance(listeners, dict) else {}
 
@@ -402,7 +400,6 @@ class Membership:
         )
 
     def others_fit(self, broker: str) -> bool:
-        """Whether another member could lead."""
         return self._derive(
             "others_fit",
             broker,
@@ -421,11 +418,7 @@ class Membership:
         )
 
     def takers(self, broker: str, *, itself: bool) -> Sequence[str]:
-        """Brokers that take bundles, sorted: the others by their last heartbeats.
-
-        Args:
-            itself: Whether `broker` does.
-        """
+        """Brokers that take bundles, sorted: the others by their last heartbeats."""
         return self._derive(
             "takers" if itself else "other-takers",
             broker,
@@ -447,6 +440,10 @@ class Membership:
             counts.update(name for name, value in zip(MemberTraits._fields, member.traits, strict=True) if value)
         counts["alive"] = len(self.alive)
         return counts
+
+    def common_checks(self) -> frozenset[str]:
+        """Checks that every live broker makes before it executes a request."""
+        return frozenset.intersection(*checks) if (checks := [m.checks for m in self.alive.values()]) else frozenset()
 
     def knows(self, incarnation: str) -> bool:
         """Whether a process is, or was, heard in the registry."""
@@ -520,7 +517,6 @@ def decode_member(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _decode(value: bytes | None, kind: str) -> dict[str, Any] | None:
-    """A registry record of one kind."""
     if value is None:
         return None
     try:

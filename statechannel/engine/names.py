@@ -59,7 +59,6 @@ def locate(context: Context, name: str) -> KeyState | NotFound:
 
 
 def locate_target(context: Context, target: NameTarget) -> KeyState | NotFound:
-    """The live bundle at a place."""
     bundle = None if target.key is None else context.key(target.key)
     if bundle is None:
         namespace = context.key(target.namespace)

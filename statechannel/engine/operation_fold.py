@@ -49,11 +49,10 @@ class Operation:
 class OperationListener(Protocol):
     """Is notified as operations are read."""
 
-    def began(self, operation: Operation) -> None:
-        """Its first record was accepted."""
+    def began(self, operation: Operation) -> None: ...
 
     def ended(self, operation: Operation) -> None:
-        """Its subject came to rest, or another operation interrupted it."""
+        """The subject of an operation came to rest, or another operation interrupted it."""
 
 
 class OperationFold:
@@ -138,7 +137,6 @@ class OperationFold:
             self._came_to_rest(known, key.state, key.from_, key.offset)
 
     def _came_to_rest(self, operation: Operation, state: State, from_: str | None, offset: int) -> None:
-        """The subject of an operation is in flight no more."""
         self._current.pop(operation.name, None)
         status, result = _ending(operation.flow, state, from_)
         self._end(operation.id, status, result, offset)

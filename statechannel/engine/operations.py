@@ -50,7 +50,6 @@ class _Deletion:
     """The deletion of a namespace: closed, unloaded, deleted.
 
     Attributes:
-        writing: Its record is in flight.
         unsure: The end of an earlier record is unknown.
     """
 
@@ -412,7 +411,6 @@ class Operations:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def wait(self, token: int, command: AwaitOperation) -> None:
-        """Answer when the operation has ended."""
         known = self.known.get(command.operation)
         if known is not None and known.status != RUNNING:
             self._context.complete(token, self._outcome(known))

@@ -17,8 +17,8 @@ from statechannel.protocol.view import View
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
+    from statechannel.engine.controls import ClosingMarks
     from statechannel.engine.names import NameTarget
     from statechannel.engine.reactions import Reactions
 
@@ -32,7 +32,6 @@ class OwnerBasis:
     """What answers about all bundles of a namespace with one owner were made from, checked once for all of them.
 
     Attributes:
-        own: Whether this process is the owner.
         checked: The epoch in which it was looked at last, and until when it holds in that epoch (by the engine's clock); in
             one tuple, as several threads write it.
     """
@@ -181,7 +180,6 @@ class OwnerCache:
         return CachedOwner(outcome, key, key.offset, self._basis(key.namespace, outcome.broker, member))
 
     def _basis(self, namespace: str, broker: str, member: Member) -> OwnerBasis:
-        """The one that others use, if it holds."""
         basis = self._bases.get((namespace, broker))
         if basis is None or not self._holds(basis):
             context = self._context
@@ -194,6 +192,6 @@ class OwnerCache:
         return basis
 
     def _drop_bases(self) -> None:
-        """Those that do not hold: of brokers that are gone, with the views that they keep. Entries have their own reference."""
+        """Drop the bases that do not hold: of brokers that are gone, with the views that they keep."""
         kept = {place: basis for place, basis in list(self._bases.items()) if self._holds(basis)}
         self._bases, self._bases_max = kept, max(BASES_MIN, 2 * len(kept))

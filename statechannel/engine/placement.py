@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from statechannel.engine.pending_assignments import PendingAssignments
 from statechannel.printable import one_line
 from statechannel.protocol.record import REASON_MAX
 from statechannel.protocol.states import Action, State
@@ -27,7 +26,6 @@ class Placement(Protocol):
         """One of the candidates, or None if none will do.
 
         Args:
-            bundle: Key of the bundle.
             candidates: Brokers that are alive, caught up, accepting, and did not decline the bundle lately; sorted.
             load: Bundles that each broker has or is about to have, those in flight and not yet read back included.
         """
@@ -52,7 +50,6 @@ class FewestBundles:
         return min(turned, key=lambda broker: load.get(broker, 0))
 
     def refusal(self, bundle: str) -> NoBroker | None:  # noqa: ARG002 - it takes any candidate
-        """See `Placement.refusal`."""
         return None
 
 
@@ -77,6 +74,59 @@ class Decliner(NamedTuple):
     alone_s: float
 
 
+class PendingAssignment(NamedTuple):
+    """The broker that a record of this process chose for a bundle; the record was not read back yet."""
+
+    broker: str | None
+    at_s: float
+
+
+class PendingAssignments:
+    """The choices by bundle. How many go to each broker is kept: a storm asks that for every bundle."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, PendingAssignment] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def __contains__(self, bundle: str) -> bool:
+        return bundle in self._chosen
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        return self._counts
+
+    def add(self, bundle: str, chosen: PendingAssignment) -> None:
+        self.drop(bundle)
+        self._chosen[bundle] = chosen
+        if chosen.broker is not None:
+            self._counts[chosen.broker] = self._counts.get(chosen.broker, 0) + 1
+
+    def drop(self, bundle: str) -> None:
+        """The record was read back, or is given up."""
+        chosen = self._chosen.pop(bundle, None)
+        if chosen is None or chosen.broker is None:
+            return
+        left = self._counts[chosen.broker] - 1
+        if left:
+            self._counts[chosen.broker] = left
+        else:
+            del self._counts[chosen.broker]
+
+    def drop_late(self, now_s: float, patience_s: float) -> bool:
+        """Forget those that were written longer ago than this: the record is lost, or late. Whether there were any."""
+        late = [bundle for bundle, chosen in self._chosen.items() if now_s - chosen.at_s > patience_s]
+        for bundle in late:
+            self.drop(bundle)
+        return bool(late)
+
+    def clear(self) -> None:
+        self._chosen.clear()
+        self._counts.clear()
+
+
 class Placer:
     """Chooses among the brokers that may take a bundle, and counts what is already assigned to each."""
 
@@ -87,7 +137,6 @@ class Placer:
         self._decliners: dict[str, dict[str, Decliner]] = {}
 
     def new_table(self) -> PendingAssignments:
-        """A new table of pending assignments, which are counted as load of their destinations."""
         table = PendingAssignments()
         self._tables.append(table)
         return table
@@ -113,7 +162,6 @@ class Placer:
         return chosen
 
     def refusal(self, key: KeyState) -> NoBroker | None:
-        """See `Placement.refusal`."""
         return self.placement.refusal(key.name)
 
     def _load(self) -> dict[str, int]:

@@ -32,17 +32,13 @@ OUTSTANDING_MAX = 64
 class RegistryListener(Protocol):
     """What follows for the other parts from what the registry says."""
 
-    def members_lost(self, lost: list[LostMember]) -> None:
-        """Members expired that had been heard live."""
+    def members_lost(self, lost: list[LostMember]) -> None: ...
 
-    def members_changed(self) -> None:
-        """A member came or went."""
+    def members_changed(self) -> None: ...
 
-    def mode_changed(self, before: Mode) -> None:
-        """`Context.registry_mode` changed."""
+    def mode_changed(self, before: Mode) -> None: ...
 
-    def leadership_changed(self) -> None:
-        """This process began or ceased to lead."""
+    def leadership_changed(self) -> None: ...
 
     def phase_changed(self, replica: Replica, before: Phase) -> None:
         """Kafka's clock became known, and a partition vouches for itself with it."""
@@ -153,7 +149,6 @@ class Presence:
                 expected.discard(member.broker)
 
     def read(self, record: RecordRead) -> None:
-        """Take in one registry record."""
         self._position = record.offset + 1
         if self._position > self._read_to:
             self._read_to = self._position
@@ -498,7 +493,6 @@ class Presence:
         self._send()
 
     def say_goodbye(self) -> None:
-        """The last registry record of this process."""
         self._send(leaving=True)
         self.goodbye_sent = True
 
@@ -546,6 +540,7 @@ class Presence:
             "http": identity.http or None,
             "api": self._api_url,
             "extensions": list(identity.extensions),
+            **({"checks": list(identity.checks)} if identity.checks else {}),
             "formats": list(readable(context.config.newest_format)),
             "writes": self.writes_format,
             "phase": "caught-up" if context.caught_up else "joining",

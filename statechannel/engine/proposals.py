@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.engine.effects import Append
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from statechannel.engine.presence import Presence
     from statechannel.engine.provenance import Provenance
     from statechannel.engine.seat import Echo
-    from statechannel.engine.silence import Silence
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.states import Action, Flow
@@ -102,6 +102,41 @@ class _Held(NamedTuple):
 
     append: Append
     record_id: str | None = None
+
+
+class Silence:
+    """Whether a cold start may be under way somewhere, by the heartbeats that were read of each partition."""
+
+    def __init__(self, context: Context, presence: Presence) -> None:
+        self._context = context
+        self._presence = presence
+        self._heard_ms = [-1] * context.config.partitions
+        self._spoke_s = [-inf] * context.config.partitions
+
+    def heard(self, partition: int, timestamp_ms: int) -> None:
+        """A heartbeat was read, written at this log time."""
+        self._heard_ms[partition] = timestamp_ms
+
+    def spoke(self, partition: int, sent_at_s: float) -> None:
+        """A heartbeat of this process was read back, sent at this time by its own clock."""
+        self._spoke_s[partition] = max(self._spoke_s[partition], sent_at_s)
+
+    def is_silent(self, partition: int) -> bool:
+        """Whether the newest heartbeat that was read is so old that another member may be starting cold.
+
+        By Kafka's clock: a process that was paused reads old heartbeats late. One that does so writes a heartbeat and reads it
+        back before it writes anything else to the partition, or what it writes could lie between a view that is taken for the
+        truth and its mark, without a heartbeat that makes the mark void. An own one counts from when it was sent, by the own
+        clock: a process that does not hear the registry any more may take Kafka's clock for later than it is.
+        """
+        context = self._context
+        ahead_ms = self._presence.clock_ahead_ms
+        if ahead_ms is None or partition in context.cold_starting:
+            return False
+        now_s, bound_s = context.now.mono_s, context.config.cold_start_after_s
+        if now_s - self._spoke_s[partition] <= bound_s:
+            return False
+        return now_s * 1000 + ahead_ms - self._heard_ms[partition] > bound_s * 1000
 
 
 class Proposals:
@@ -448,6 +483,41 @@ class Proposals:
         if pending.refusal is not None and result.status in (ProposalStatus.NOT_WRITTEN, ProposalStatus.UNKNOWN):
             result = result._replace(refusal=pending.refusal)
         pending.done(result)
+
+
+class Restating:
+    """The keys of one partition that are still to be asserted."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._todo = names[::-1]
+        self._in_flight: set[str] = set()
+
+    def go_on(self, context: Context, proposals: Proposals, partition: int, *, since: int | None = None) -> bool:
+        """Write as many asserts as may be in flight; whether all were judged.
+
+        Args:
+            since: Leave out keys with a clean record of their own at or above this offset.
+        """
+        keys = context.replicas[partition].view.keys
+        while self._todo and len(self._in_flight) < context.config.cold_start_window and context.may_write:
+            name = self._todo.pop()
+            key = keys.get(name.encode())
+            if key is None or (since is not None and key.settled >= since):
+                continue
+            self._in_flight.add(name)
+            if proposals.restate(key, self._judged(name)) is None:
+                self._in_flight.discard(name)
+                self._todo.append(name)
+                break
+        return not self._todo and not self._in_flight
+
+    def _judged(self, name: str) -> Callable[[ProposalResult], None]:
+        def done(result: ProposalResult) -> None:
+            self._in_flight.discard(name)
+            if result.status in (ProposalStatus.NOT_WRITTEN, ProposalStatus.UNKNOWN):
+                self._todo.append(name)
+
+        return done
 
 
 def _is_state_by(pending: Pending, key: KeyState) -> bool:

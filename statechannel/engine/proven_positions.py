@@ -43,7 +43,6 @@ class ProvenPositions:
 
     Args:
         log: Id of the topic that this process reads; empty where none is known.
-        partitions: Of the channel; those of others are ignored.
 
     Attributes:
         same: By those that read this topic, or did not name one.
@@ -73,7 +72,6 @@ class ProvenPositions:
         return lost
 
     def take(self, info: Mapping[str, object]) -> None:
-        """A heartbeat of the registry."""
         log, applied, epochs = info.get("log"), info.get("applied"), info.get("epochs")
         is_foreign = isinstance(log, str) and bool(self._log) and log != self._log
         positions = self.foreign if is_foreign else self.same

@@ -91,10 +91,6 @@ class Provenance:
 
     Args:
         announce: Called when the first forged record was read: the registry record of this process says so.
-
-    Attributes:
-        forged: Number of forged records that were read.
-        newest: The last of them.
     """
 
     def __init__(self, context: Context, announce: Callable[[], None]) -> None:

@@ -114,12 +114,10 @@ class Reactions:
         self._next_hook = 0
 
     def serving(self) -> dict[str, int]:
-        """Bundles served by this process, with their generations."""
         return {name: held.generation for name, held in self.holdings.items() if held.generation is not None}
 
     @property
     def serving_count(self) -> int:
-        """How many these are."""
         return sum(1 for held in self.holdings.values() if held.generation is not None)
 
     def generation(self, name: str) -> int | None:
@@ -377,7 +375,6 @@ class Reactions:
         self._call(hook, bundle, generation, peer, self._next_hook, children=children, deadline_s=deadline_s)
 
     def hook_finished(self, event: HookFinished) -> None:
-        """A hook that a task waits for returned or raised."""
         name = self._hook_tasks.pop(event.hook_id, None)
         task = self.tasks.get(name) if name is not None else None
         if name is None or task is None or event.hook_id not in task.hooks:
@@ -395,7 +392,6 @@ class Reactions:
         return {} if name is None or task is None else self._about(name, task)
 
     def _about(self, name: str, task: ReactionTask) -> dict[str, Any]:
-        """Which reaction it is, to which record."""
         key = self._context.key(name)
         operation, offset = (None, -1) if key is None else (key.operation, key.offset)
         return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from statechannel.engine.pending_assignments import PendingAssignment
+from statechannel.engine.placement import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.states import Action, Flow, State, is_left_by_shutdown
 
 if TYPE_CHECKING:
-    from statechannel.engine.closing_marks import ClosingMarks
     from statechannel.engine.context import Context
+    from statechannel.engine.controls import ClosingMarks
     from statechannel.engine.membership import LostMember
     from statechannel.engine.placement import Placer
     from statechannel.engine.proposals import Proposals

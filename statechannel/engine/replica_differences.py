@@ -7,10 +7,6 @@ from typing import Any, Final, NamedTuple
 
 REPORTED_MAX: Final = 100
 """Differences of one broker that are looked at: anybody may write to the registry."""
-REPLICA_DIFFERS_HINT: Final = (
-    "Stop no broker before it is known which is right: `statechannel audit verify` compares each with the log. Then restart "
-    "the one that differs from it: it reads the log again."
-)
 _NAMED: Final = 3
 
 
@@ -39,7 +35,6 @@ class DifferingReplica(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """For people."""
         others = ", ".join(self.others[:_NAMED]) + (
             f" and {len(self.others) - _NAMED} more" * (len(self.others) > _NAMED)
         )

@@ -53,7 +53,6 @@ class Health(NamedTuple):
     """What a process knows of itself and of who else could lead.
 
     Attributes:
-        normal: In normal mode.
         registry_silence_s: Since the send time of the newest own registry record that was read back.
         echo_age_s: Age of the oldest own channel record that was not read back.
         unheard_s: Since anything at all was read of the quietest channel partition.
@@ -87,7 +86,6 @@ class Seat:
         self._normal_at_s = 0.0
 
     def check(self, now_s: float, health: Health) -> None:
-        """Judge the health of this moment."""
         bounds = self.bounds
         if health.normal:
             self._normal_at_s = now_s
@@ -111,11 +109,7 @@ class Seat:
 
 
 class Deputy:
-    """Acts for a leader that is not heard although the election still seats it, or cannot seat another.
-
-    Attributes:
-        acting: Whether this process acts as the leader's deputy now.
-    """
+    """Acts for a leader that is not heard although the election still seats it, or cannot seat another."""
 
     def __init__(self, bounds: SeatBounds) -> None:
         self._bounds = bounds
@@ -189,5 +183,4 @@ class Echo:
         return max(self._newest_trip_s, default=0.0)
 
     def oldest_s(self, now_s: float) -> float:
-        """The largest age of all partitions."""
         return max((self.age_s(partition, now_s) for partition in range(len(self._sent_at_s))), default=0.0)

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from statechannel.engine.commands import Done, Rejected
-from statechannel.engine.pending_assignments import PendingAssignment
+from statechannel.engine.placement import PendingAssignment
 from statechannel.engine.proposals import SHUTDOWN, ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import Action, Flow, State
@@ -134,7 +134,6 @@ class Departure:
         self._reactions.recheck()
 
     def _answer_waits(self, until_s: float, result: str) -> None:
-        """Answer those whose time is up by then."""
         due = [wait for wait in self._waits if wait.ends_s <= until_s]
         if not due:
             return
@@ -198,7 +197,6 @@ class Departure:
             self._hand_over()
 
     def _moving(self) -> int:
-        """Bundles that are leaving this broker."""
         me, replicas = self._context.identity.broker, self._context.replicas
         return sum(key.from_ == me for replica in replicas if replica.caught_up for key in replica.view.in_flight)
 

@@ -73,7 +73,6 @@ class NoBroker(NamedTuple):
 
     Attributes:
         reason: A stable code: the filter that removed most brokers, such as `isolation` or `cordon`; or what failed.
-        message: As a sentence, with the policies.
         lasting: To wait does not help: what an operator has set, such as a cordon, keeps out every broker.
     """
 
@@ -105,11 +104,10 @@ class UnplacedBundles:
         )
 
     def forget(self, bundle: str) -> None:
-        """It is being assigned, or is gone."""
         self._bundles.pop(bundle, None)
 
     def fields(self, now_ms: int) -> dict[str, Any] | None:
-        """Their number and the newest; None without any."""
+        """Number of such bundles, and the newest; None without any."""
         for bundle, unplaced in list(self._bundles.items()):
             if now_ms - unplaced.at_ms <= UNPLACED_KEPT_MS:
                 break  # the newest are the last
@@ -135,8 +133,6 @@ class Troubles:
 
     Attributes:
         blocked: None: never.
-        hooks: The failures of each hook that failed.
-        kafka: What Kafka's limits do to the clients now.
     """
 
     blocked: BlockedLoop | None = None

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import Field, field_validator
+from pydantic import Field, create_model, field_validator
 from typing_extensions import TypedDict
 from ulid import ULID
 
-from statechannel.broker import outcomes
-from statechannel.broker.request_record import Addressee, Request, RequestCommand
-from statechannel.broker.request_writer import FORCED, NO_EXTENSION, balancer_args, may_be_asked_again
+from statechannel.broker.request_writer import NO_EXTENSION, balancer_args
 from statechannel.engine.commands import Done, Outcome, Rejected
 from statechannel.engine.names import mistyped
-from statechannel.http_api.documents import BundleRow
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
-from statechannel.http_api.request_book import DEFAULTS, request_digest
-from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, RequestModel
-from statechannel.protocol.bundle import MAX_CHILDREN, is_new_namespace
+from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, Handler
+from statechannel.operations import outcomes
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import ARGUMENTS, MAY_TAKE, OPERATIONS, Addressee, RequestCommand, move_args
+from statechannel.protocol.bundle import is_new_namespace
+from statechannel.queries.channel_view import BundleRow
+from statechannel.queries.query import RequestModel
 from statechannel.settings.groups_cluster import AccessRole
+from statechannel.stories.requests import DEFAULTS, request_digest
 
 if TYPE_CHECKING:
     from statechannel.http_api.cluster import ApiCluster
-    from statechannel.http_api.request_book import RequestBook, RequestStory
+    from statechannel.http_api.request_book import RequestBook
+    from statechannel.operations.table import OperationSpec
+    from statechannel.stories.requests import RequestStory
 
 IDEMPOTENCY_KEY: Final = "idempotency-key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}", re.ASCII)
 _TAG: Final = re.compile(r'"([0-9]{1,16})\.[0-9]{1,16}"', re.ASCII)
 _WAIT: Final = re.compile(r"wait=([0-9]{1,6})", re.ASCII)
-_TRIES: Final = 4
-_AGAIN_S: Final = 0.5
 _REASON_MAX: Final = 1_000
-_NAME_MAX: Final = 1_024
 
 
 class ActionBody(RequestModel):
@@ -62,40 +63,16 @@ class ActionBody(RequestModel):
         return reason
 
 
-class MoveBody(ActionBody):
-    """A move that policies may forbid."""
-
-    force: bool = Field(False, description="Do not ask whether policies allow it. Takes the role force.")
-
-
-class TransferBody(MoveBody):
-    """Where a bundle is to go."""
-
-    destination: str = Field(min_length=1, max_length=128, description="Id of the broker.")
-
-
-class SplitBody(ActionBody):
-    """Where a bundle is to be cut."""
-
-    at: list[int] = Field([], max_length=MAX_CHILDREN, description="Hashes; empty: evenly.")
-    parts: int = Field(2, ge=2, le=MAX_CHILDREN, description="Number of even parts, where `at` is empty.")
-
-
-class NamespaceBody(ActionBody):
-    """A new namespace."""
-
-    namespace: str = Field(min_length=1, max_length=_NAME_MAX, description="`tenant/namespace`.")
-    bundles: int | None = Field(
-        None, ge=1, le=MAX_CHILDREN, description="Number of bundles; default `lookups.default_bundles`."
-    )
-
-
-class LookupBody(ActionBody):
-    """A topic or bundle."""
-
-    name: str = Field(
-        min_length=1, max_length=_NAME_MAX, description="`tenant/namespace/topic`, or the key of a bundle."
-    )
+def body_of(spec: OperationSpec) -> type[ActionBody]:
+    """The body of a command's path: what every action takes, and those of its arguments that callers give there."""
+    if spec.http is None or not spec.http.body:
+        return ActionBody
+    name, about, *arguments = spec.http.body
+    fields: dict[str, Any] = {}
+    for argument in arguments:
+        form, bounds = ARGUMENTS[argument].over_http
+        fields[argument] = (form, Field(description=ARGUMENTS[argument].about, **bounds))
+    return create_model(name, __base__=ActionBody, __module__=__name__, __doc__=about, **fields)
 
 
 class ActionDocument(TypedDict, total=False):
@@ -132,7 +109,7 @@ class RequestDocument(ActionDocument, total=False):
     hint: str | None
 
 
-Check = Callable[[], Awaitable[None]]
+Check = Callable[[], Awaitable[object]]
 
 
 def operation_of(caller: str, key: str) -> str:
@@ -162,8 +139,22 @@ class Actions:
         Raises:
             ProblemError: It is refused.
         """
+        wait_s, identifier = self._wait_s(call), self._operation(call)
+        filled = {name: value for name, value in args.items() if value is not None}
+        within_s = call.body.timeout_s or self._settings.limits.command_timeout_s
+        request = Request(identifier, command.value, 0, filled, call.caller.by)
         with self._take_slot():
-            return await self._execute(call, command, args, name, check)
+            story = await self._find(identifier, is_new=IDEMPOTENCY_KEY not in call.headers)
+            if story is None:
+                if check is not None:
+                    await check()
+                if not await self._alive():
+                    raise ProblemError("no-broker", "no broker is alive")
+                story = await self._book.write(request, answer_within_s=within_s)
+            self._require_same(story, request)
+            if story.outcome is None and wait_s:
+                story = await self._book.wait_ended(identifier, min(wait_s, within_s))
+        return self._state_of(story, name)
 
     @contextlib.contextmanager
     def _take_slot(self) -> Iterator[None]:
@@ -179,24 +170,6 @@ class Actions:
             yield
         finally:
             self._running -= 1
-
-    async def _execute(
-        self, call: ApiCall, command: RequestCommand, args: Mapping[str, Any], name: str, check: Check | None
-    ) -> ApiAnswer:
-        wait_s, identifier = self._wait_s(call), self._operation(call)
-        filled = {name: value for name, value in args.items() if value is not None}
-        within_s = call.body.timeout_s or self._settings.limits.command_timeout_s
-        request = Request(identifier, command.value, 0, filled, call.caller.by)
-        story = await self._find(identifier, is_new=IDEMPOTENCY_KEY not in call.headers)
-        if story is None:
-            if check is not None:
-                await check()
-            await self._require_broker()
-            story = await self._book.write(request, answer_within_s=within_s)
-        self._require_same(story, request)
-        if story.outcome is None and wait_s:
-            story = await self._book.wait_ended(identifier, min(wait_s, within_s))
-        return self._state_of(story, name)
 
     async def _find(self, identifier: str, *, is_new: bool = False) -> RequestStory | None:
         """A request. Unless its id is new, the log is read to its end for it: another process may have written it just now."""
@@ -243,10 +216,9 @@ class Actions:
         match = _WAIT.search(call.headers.get("prefer", ""))
         return 0.0 if match is None else min(float(match[1]), self._settings.http.wait_max_s)
 
-    async def _require_broker(self) -> None:
+    async def _alive(self) -> set[str]:
         rows, _ = await self._cluster.brokers()
-        if not any(row["state"] in ("alive", "draining") for row in rows):
-            raise ProblemError("no-broker", "no broker is alive")
+        return {row["broker"] for row in rows if row["state"] in ("alive", "draining")}
 
     # --- checks before it is written ----------------------------------------------------------------------------------
 
@@ -274,20 +246,13 @@ class Actions:
             ProblemError: They do not.
         """
         if call.body.force:
-            call.require(AccessRole.FORCE, "a move against policies")
             return
-        args = balancer_args("may-take", Addressee.LEADER, {"name": name, "destination": destination})
+        args = balancer_args(MAY_TAKE, Addressee.LEADER, {"name": name, "destination": destination})
         filled = {name: value for name, value in args.items() if value is not None}
         within_s = self._settings.http.answer_timeout_s
-        outcome: Outcome | None = None
-        for attempt in range(_TRIES):
-            if attempt:
-                await asyncio.sleep(_AGAIN_S)
-            request = Request(str(ULID()), RequestCommand.EXTENSION.value, 0, filled, call.caller.by)
-            await self._book.write(request, answer_within_s=within_s)
-            outcome = _outcome_of(await self._book.wait_ended(request.id, within_s))
-            if not may_be_asked_again(outcome):
-                break
+        request = Request(str(ULID()), RequestCommand.EXTENSION.value, 0, filled, call.caller.by)
+        await self._book.write(request, answer_within_s=within_s)
+        outcome = _outcome_of(await self._book.wait_ended(request.id, within_s))
         if outcome is None:
             raise ProblemError(
                 "answer-late",
@@ -299,64 +264,55 @@ class Actions:
         if not isinstance(outcome, Done) and not no_balancer:
             raise of_outcome(outcome, name=name)
 
-    async def _move(self, call: ApiCall, command: RequestCommand, destination: str | None, end: str) -> ApiAnswer:
-        body, name = call.body, bundle_name(call)
-        if body.force:
-            call.require(AccessRole.FORCE, "a move against policies")
-        reason = body.reason if not body.force else f"{FORCED}: {body.reason}" if body.reason else FORCED
-        args = {"name": name, "destination": destination, "reason": reason, "if_generation": _generation_of(call)}
-
-        async def check() -> None:
-            await self._require_bundle(call)
-            await self._require_move_allowed(call, name, destination)
-
-        if not body.dry_run:
-            return await self._act(call, command, args, name, check)
+    async def _require_served(self, call: ApiCall) -> BundleRow:
         row = await self._require_bundle(call)
-        await self._require_movable(row, destination)
-        with self._take_slot():
-            await self._book.wait_caught_up()
-            await self._require_move_allowed(call, name, destination)
-        facts = {"bundle": name, "owner": row["owner"], "destination": destination}
-        return ApiAnswer({"dry_run": True, "would": [f"{row['owner']} would release {name}; {end}"], **facts})
-
-    async def _require_movable(self, row: BundleRow, destination: str | None) -> None:
-        name = row["bundle"]
         if row["owner"] is None:
-            raise of_outcome(Rejected("not-assigned", f"no broker serves {name}"), name=name)
+            raise of_outcome(Rejected("not-assigned", f"no broker serves {row['bundle']}"), name=row["bundle"])
+        return row
+
+    async def _require_destination(self, row: BundleRow, destination: str | None) -> None:
+        name = row["bundle"]
         if destination == row["owner"]:
             raise of_outcome(Rejected("destination-is-owner", f"{name} is served by {destination} already"), name=name)
-        rows, _ = await self._cluster.brokers()
-        alive = {broker["broker"] for broker in rows if broker["state"] in ("alive", "draining")}
-        if destination is not None and destination not in alive:
+        if destination is not None and destination not in await self._alive():
             raise of_outcome(Rejected("unknown-destination", f"broker {destination} is not alive"), name=name)
 
     # --- handlers ---------------------------------------------------------------------------------------------------
 
-    async def transfer(self, call: ApiCall) -> ApiAnswer:
-        destination = call.body.destination
-        return await self._move(call, RequestCommand.TRANSFER, destination, f"{destination} would serve it")
+    async def move(self, command: RequestCommand, call: ApiCall) -> ApiAnswer:
+        """A transfer or an unload."""
+        spec, body, name = OPERATIONS[command], call.body, bundle_name(call)
+        destination = getattr(body, "destination", None)
+        if body.force:
+            call.require(AccessRole.FORCE, "a move against policies")
+        args = move_args(name, destination, body.reason, _generation_of(call), force=body.force)
 
-    async def unload(self, call: ApiCall) -> ApiAnswer:
-        return await self._move(call, RequestCommand.UNLOAD, None, "the next lookup assigns it again")
+        async def check() -> None:
+            await self._require_bundle(call)
+            if not await self._cluster.common_checks() >= {*spec.checks}:
+                # A member of an older version does not check it itself.
+                await self._require_move_allowed(call, name, destination)
+
+        if not body.dry_run:
+            return await self._act(call, command, args, name, check)
+        row = await self._require_served(call)
+        await self._require_destination(row, destination)
+        with self._take_slot():
+            await self._book.wait_caught_up()
+            await self._require_move_allowed(call, name, destination)
+        facts = {"bundle": name, "owner": row["owner"], "destination": destination}
+        return ApiAnswer({"dry_run": True, "would": [spec.would.format(name=name, **facts)], **facts})
 
     async def split(self, call: ApiCall) -> ApiAnswer:
         body, name = call.body, bundle_name(call)
         args = {"name": name, "reason": body.reason, **({"at": body.at} if body.at else {"parts": body.parts})}
         args["if_generation"] = _generation_of(call)
-
-        async def check() -> None:
-            await self._require_bundle(call)
-
         if not body.dry_run:
-            return await self._act(call, RequestCommand.SPLIT, args, name, check)
-        row = await self._require_bundle(call)
-        if row["owner"] is None:
-            raise of_outcome(Rejected("not-assigned", f"no broker serves {name}"), name=name)
+            return await self._act(call, RequestCommand.SPLIT, args, name, partial(self._require_bundle, call))
+        row = await self._require_served(call)
         parts = len(body.at) + 1 if body.at else body.parts
-        return ApiAnswer(
-            {"dry_run": True, "would": [f"{row['owner']} would split {name} into {parts} bundles"], "bundle": name}
-        )
+        would = OPERATIONS[RequestCommand.SPLIT].would.format(owner=row["owner"], name=name, parts=parts)
+        return ApiAnswer({"dry_run": True, "would": [would], "bundle": name})
 
     async def assign(self, call: ApiCall) -> ApiAnswer:
         name = call.body.name
@@ -384,7 +340,7 @@ class Actions:
             return await self._act(call, RequestCommand.CREATE_NAMESPACE, args, body.namespace)
         if await self._cluster.namespace(body.namespace) is not None:
             raise of_outcome(Rejected("namespace-exists", f"{body.namespace} exists already"), name=body.namespace)
-        would = f"{body.namespace} would be created with {bundles} bundles"
+        would = OPERATIONS[RequestCommand.CREATE_NAMESPACE].would.format(namespace=body.namespace, bundles=bundles)
         return ApiAnswer({"dry_run": True, "would": [would], "namespace": body.namespace, "bundles": bundles})
 
     async def delete_namespace(self, call: ApiCall) -> ApiAnswer:
@@ -396,7 +352,7 @@ class Actions:
         parts = await self._cluster.namespace(name)
         if parts is None:
             raise unknown_namespace(name)
-        would = f"{name} would be deleted with its {parts[0]['bundles']} bundles; nothing undoes it"
+        would = OPERATIONS[RequestCommand.DELETE_NAMESPACE].would.format(namespace=name, bundles=parts[0]["bundles"])
         return ApiAnswer({"dry_run": True, "would": [would], **parts[0], **parts[1]})
 
     async def operation(self, call: ApiCall) -> ApiAnswer:
@@ -419,50 +375,30 @@ class Actions:
             problem = None if is_success(outcome) else of_outcome(outcome, name=story.name, operation=story.id)
             again, hint = (None, None) if problem is None else (problem.retryable, problem.hint)
             return {"executor_lost": False, "retryable": again, "hint": hint}
-        rows, _ = await self._cluster.brokers()
-        alive = {row["broker"] for row in rows if row["state"] in ("alive", "draining")}
-        is_lost = story.executed_by is not None and story.executed_by not in alive
+        is_lost = story.executed_by is not None and story.executed_by not in await self._alive()
         hint = "The next leader or owner goes on with it: poll again." if is_lost else None
         return {"executor_lost": is_lost, "retryable": None, "hint": hint}
 
     def routes(self) -> list[ApiRoute]:
         """Their routes."""
-        operate, force = AccessRole.OPERATE, AccessRole.FORCE
-        bundle, namespace = "/v1/bundles/{tenant}/{namespace}/{range}", "/v1/namespaces/{tenant}/{namespace}"
-        shared = ("idempotency-key-reused", "no-broker", "too-busy", "not-current")
-        of_bundle = (*shared, "unknown-bundle", "generation-changed", "not-assigned")
-
-        def action(
-            method: str, path: str, name: str, about: str, handler: Any, body: type[RequestModel],
-            reasons: tuple[str, ...], role: AccessRole = operate,
-        ) -> ApiRoute:  # fmt: skip
-            return ApiRoute(
-                method, path, name, about, role, handler, ActionDocument, body=body, statuses=(200, 202), reasons=reasons,
-                acts=True, bounds_time=False,
-            )  # fmt: skip
-
+        handlers: dict[RequestCommand, Handler] = {
+            RequestCommand.TRANSFER: partial(self.move, RequestCommand.TRANSFER),
+            RequestCommand.UNLOAD: partial(self.move, RequestCommand.UNLOAD),
+            RequestCommand.SPLIT: self.split,
+            RequestCommand.LOOKUP: self.assign,
+            RequestCommand.CREATE_NAMESPACE: self.create_namespace,
+            RequestCommand.DELETE_NAMESPACE: self.delete_namespace,
+        }
+        actions = [
+            ApiRoute(
+                at.method, at.path, at.name, at.about, at.role, handler, ActionDocument, body=body_of(OPERATIONS[command]),
+                statuses=(200, 202), reasons=at.reasons, acts=True, bounds_time=False,
+            )
+            for command, handler in handlers.items()
+            if (at := OPERATIONS[command].http) is not None
+        ]  # fmt: skip
         return [
-            action(
-                "POST", f"{bundle}/transfer", "transfer", "Transfer a bundle to a broker, if policies allow it",
-                self.transfer, TransferBody, (*of_bundle, "filtered", "unknown-destination", "destination-is-owner"),
-            ),
-            action(
-                "POST", f"{bundle}/unload", "unload", "Unload a bundle; the next lookup assigns it again", self.unload,
-                MoveBody, (*of_bundle, "filtered"),
-            ),
-            action("POST", f"{bundle}/split", "split", "Split a bundle", self.split, SplitBody, (*of_bundle, "bad-split")),
-            action(
-                "POST", "/v1/lookup", "assign", "Look up a topic or bundle, and assign it if it has no owner", self.assign,
-                LookupBody, (*shared, "bad-name", "unknown-namespace", "unknown-bundle"),
-            ),
-            action(
-                "POST", "/v1/namespaces", "create-namespace", "Create a namespace", self.create_namespace, NamespaceBody,
-                (*shared, "namespace-exists"),
-            ),
-            action(
-                "DELETE", namespace, "delete-namespace", "Unload all bundles of a namespace and delete it; nothing undoes it",
-                self.delete_namespace, ActionBody, (*shared, "unknown-namespace", "not-unloaded"), force,
-            ),
+            *actions,
             ApiRoute(
                 "GET", "/v1/operations/{operation}", "show-operation",
                 "Show a request and its end; `Prefer: wait=SECONDS` waits for it", AccessRole.READ, self.operation,

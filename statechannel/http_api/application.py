@@ -210,11 +210,6 @@ class _Endpoint:
 
     async def _content(self, request: Request) -> bytes:
         most, content = self._settings.body_max_bytes, bytearray()
-        if (
-            request.headers.get("content-length", "0").isdigit()
-            and int(request.headers.get("content-length", "0")) > most
-        ):
-            raise ProblemError("body-too-large", f"the body has more than {most} bytes")
         async for chunk in request.stream():
             content += chunk
             if len(content) > most:

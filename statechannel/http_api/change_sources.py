@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -14,13 +15,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 
 from statechannel.errors import StateChannelError
+from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.tail import PartitionTail, channel_tail
 from statechannel.logger import SafeLogger
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.registry import heartbeats
 
 if TYPE_CHECKING:
-    from statechannel.kafka.tail import PartitionTail, Span
-    from statechannel.protocol.log import RecordRead
+    from statechannel.kafka.tail import Span
     from statechannel.settings import Settings
+
 
 _log = SafeLogger(__name__)
 
@@ -100,28 +106,22 @@ async def past_of(source: ChangeSource, since: int, until: int) -> AsyncGenerato
         await asyncio.to_thread(tail.close)
 
 
-class SourceFollower:
-    """Follows one source in a thread, from its end on, until it is closed.
+class TailThread(ABC):
+    """A thread that reads a topic until it is closed, again after each failure; it calls back in the loop that started it.
 
     Args:
-        began: Called in the loop with the offset of the first record that will be delivered.
-        deliver: Called in the loop with events, and the offset after the last record that was read.
-        failed: Called in the loop with the reason where the topic cannot be read; it is tried again.
+        name: Of the topic, for logs.
     """
 
-    def __init__(
-        self,
-        source: ChangeSource,
-        began: Callable[[str, int], None],
-        deliver: Callable[[str, Sequence[SourceEvent], int], None],
-        failed: Callable[[str, str], None],
-    ) -> None:
-        self._source = source
-        self._began, self._deliver, self._failed = began, deliver, failed
+    def __init__(self, name: str, open_tail: Callable[[], PartitionTail]) -> None:
+        self._name, self._open_tail = name, open_tail
         self._ends = threading.Event()
-        self._position: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._follow, name=f"statechannel-http-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin, for the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._follow, name=f"statechannel-http-{source.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -131,11 +131,24 @@ class SourceFollower:
     async def close(self) -> None:
         """End the thread."""
         self.stop()
-        await asyncio.to_thread(self._thread.join, _CLOSE_S)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, _CLOSE_S)
+
+    @abstractmethod
+    def _read(self, tail: PartitionTail) -> None:
+        """Read from where the last reading ended, in the thread."""
+
+    def _failed(self, error: Exception) -> None:
+        """The topic could not be read; it is tried again."""
+        if isinstance(error, StateChannelError):
+            _log.warning("http-topic-interrupted", topic=self._name, why=str(error))
+        else:
+            _log.exception("http-topic-failed", topic=self._name)
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._call_here, function, *args)
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._call_here, function, *args)
 
     def _call_here(self, function: Callable[..., None], *args: Any) -> None:
         # Stopped in the loop, too: what waited for its turn then is not taken for that of the next follower.
@@ -145,19 +158,43 @@ class SourceFollower:
     def _follow(self) -> None:
         while not self._ends.is_set():
             try:
-                with self._source.open_tail() as tail:
+                with self._open_tail() as tail:
                     self._read(tail)
-            except TopicMissingError:
-                if self._position is None:  # what is written once it exists is new
-                    self._position = 0
-                    self._call(self._began, self._source.name, 0)
-            except StateChannelError as error:
-                _log.warning("http-changes-source-interrupted", source=self._source.name, why=str(error))
-                self._call(self._failed, self._source.name, str(error))
             except Exception as error:
-                _log.exception("http-changes-source-failed", source=self._source.name)
-                self._call(self._failed, self._source.name, type(error).__name__)
+                self._failed(error)
             self._ends.wait(_RESUME_S)
+
+
+class SourceFollower(TailThread):
+    """Follows one source in a thread, from its end on.
+
+    Args:
+        began: Called in the loop with the offset of the first record that will be delivered.
+        deliver: Called in the loop with events, and the offset after the last record that was read.
+        failed: Called in the loop with the reason where the topic cannot be read.
+    """
+
+    def __init__(
+        self,
+        source: ChangeSource,
+        began: Callable[[str, int], None],
+        deliver: Callable[[str, Sequence[SourceEvent], int], None],
+        failed: Callable[[str, str], None],
+    ) -> None:
+        super().__init__(source.name, source.open_tail)
+        self._source = source
+        self._began, self._deliver, self._unread = began, deliver, failed
+        self._position: int | None = None
+        self.start()
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, TopicMissingError):
+            super()._failed(error)
+            why = str(error) if isinstance(error, StateChannelError) else type(error).__name__
+            self._call(self._unread, self._name, why)
+        elif self._position is None:  # what is written once it exists is new
+            self._position = 0
+            self._call(self._began, self._name, 0)
 
     def _read(self, tail: PartitionTail) -> None:
         source, span = self._source, tail.span()
@@ -175,3 +212,47 @@ class SourceFollower:
             events = list(_events_of(source, fold, batch, self._position))
             self._position = max(self._position, batch[-1].offset + 1)
             self._call(self._deliver, source.name, events, self._position)
+
+
+EVENT: Final = "event"
+LEAD_IN_MAX: Final = 20_000
+"""Heartbeats that are read before the first one wanted, to know who was there: ten minutes of a hundred brokers."""
+
+
+class BrokerEvents:
+    """Documents of the heartbeats by which something happened; the others have none.
+
+    Args:
+        expiry_s: Of processes whose heartbeats do not have their own.
+    """
+
+    def __init__(self, expiry_s: float) -> None:
+        self._story = RegistryStory(expiry_s)
+
+    def __call__(self, record: RecordRead) -> Mapping[str, Any] | None:
+        """The document of a record; None: nothing happened by it."""
+        broker = ""
+        for _, info in heartbeats((record,)):
+            self._story.observe(record, info)
+            broker = info["broker"]
+        events = [
+            {"kind": item.kind.value, "at_ms": item.at_ms, "message": item.message, "broker": item.lost or broker}
+            for item in self._story.incidents
+        ]
+        self._story.incidents.clear()
+        if not events:
+            return None
+        return {"offset": record.offset, "timestamp_ms": record.timestamp_ms, "broker": broker, "events": events}
+
+
+def events(settings: Settings) -> ChangeSource:
+    """An entry point of `statechannel.change_sources`."""
+    client, topics = to_client(settings), to_topics(settings)
+
+    def open_tail() -> PartitionTail:
+        return channel_tail(client, topics, Topic.REGISTRY, timeout_s=settings.kafka.command_timeout_s)
+
+    def fold() -> Fold:
+        return BrokerEvents(settings.membership.expiry_s)
+
+    return ChangeSource(EVENT, open_tail, fold, LEAD_IN_MAX)

@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -140,18 +140,16 @@ class _Subscription:
         return self.identifier if self.caught_up else position_text(self.wanted).encode()
 
 
-@dataclass(slots=True)
-class _CatchUp:
-    """The past of one reader, read by a task of its own.
+class _CutOffError(Exception):
+    """A stream ends; its reader may resume.
 
-    Attributes:
-        reason: Why it ended early, with a message; empty if it has read everything.
+    Args:
+        reason: Stable code, as the event `cut-off` has it.
     """
 
-    queue: asyncio.Queue[Sequence[KeptEvent] | None] = field(default_factory=lambda: asyncio.Queue(1))
-    slow_s: float = 0.0
-    reason: str = ""
-    message: str = ""
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class _SharedPart(NamedTuple):
@@ -343,16 +341,17 @@ class ChangesHub:
             why = self._failed.get(name, "no answer in time")
             message = f"this stream has no events {name!r}: their topic cannot be read now: {why}"
             yield _event(UNAVAILABLE, orjson.dumps({"source": name, "message": message}), reader.position())
-        while not self._covers(reader):
-            catch_up = _CatchUp()
-            async for part in self._catch_up(reader, catch_up):
+        try:
+            while not self._covers(reader):
+                async for part in self._catch_up(reader):
+                    yield part
+            reader.place = self._first_number
+            async for part in self._newest(reader):
                 yield part
-            if catch_up.reason:
-                yield self._end(reader, catch_up.reason, catch_up.message)
-                return
-        reader.place = self._first_number
-        async for part in self._newest(reader):
-            yield part
+        except _CutOffError as error:
+            position = reader.position()
+            data = {"reason": error.reason, "message": str(error), "since": position.decode()}
+            yield _event(CUT_OFF, orjson.dumps(data), position)
 
     async def _wait_followed(self, names: Collection[str]) -> list[str]:
         """Wait until the channel and these sources are followed; returns those of which it is not known in time.
@@ -378,95 +377,90 @@ class ChangesHub:
         """Whether memory has all that a reader wants."""
         return all(reader.wanted.get(lane, 0) >= self._complete_from[lane] for lane in self._lanes_of(reader))
 
-    async def _catch_up(self, reader: _Subscription, catch_up: _CatchUp) -> AsyncIterator[bytes]:
-        """Older events, read from Kafka up to where the followers are now."""
+    async def _catch_up(self, reader: _Subscription) -> AsyncIterator[bytes]:
+        """Older events, read from Kafka up to where the followers are now; raises as `_past`."""
         ends = {lane: self._followed[lane] for lane in self._lanes_of(reader)}
-        reading = asyncio.ensure_future(self._read_past(dict(reader.wanted), ends, catch_up))
+        batches = self._past(dict(reader.wanted), ends)
+        waiting: asyncio.Future[Sequence[KeptEvent] | None] | None = None
         try:
             while True:
-                try:
-                    async with asyncio.timeout(self._settings.heartbeat_s):
-                        batch = await catch_up.queue.get()
-                except TimeoutError:
-                    if reading.done() and catch_up.queue.empty():
-                        break
+                waiting = waiting or asyncio.ensure_future(anext(batches, None))
+                done, _ = await asyncio.wait({waiting}, timeout=self._settings.heartbeat_s)
+                if not done:
                     yield _QUIET
                     continue
+                batch, waiting = waiting.result(), None
                 if batch is None:
                     break
                 if part := b"".join(reader.event(item) for item in batch if reader.takes(item)):
                     yield part
-                if reading.done() and catch_up.queue.empty():
-                    break
         finally:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
-        if not catch_up.reason:
-            for lane, end in ends.items():  # records that are no events come to no reader
-                reader.wanted[lane] = max(reader.wanted.get(lane, 0), end)
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.wait({waiting})
+            await batches.aclose()
+        for lane, end in ends.items():  # records that are no events come to no reader
+            reader.wanted[lane] = max(reader.wanted.get(lane, 0), end)
 
-    async def _read_past(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
-        """Read in one of `http.catch_ups_max` turns, which are given in the order of arrival.
+    async def _past(
+        self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int]
+    ) -> AsyncGenerator[Sequence[KeptEvent], None]:
+        """Older events in batches, in one of `http.catch_ups_max` turns, which are given in the order of arrival.
 
-        A reader loses its turn if it takes nothing for `http.receive_timeout_s`, or has made others wait for that long.
+        Raises:
+            _CutOffError: There was no turn in time; the reader has made others wait for `http.receive_timeout_s`; or they cannot
+                be read.
         """
+        self._slot_waiters += 1
         try:
-            self._slot_waiters += 1
-            try:
-                async with asyncio.timeout(self._settings.answer_timeout_s):
-                    await self._catch_up_slots.acquire()
-            except TimeoutError:
-                to.reason = "too-busy"
-                to.message = "other readers read older changes from Kafka now; resume in a moment"
-                return
-            finally:
-                self._slot_waiters -= 1
-            try:
-                await self._read_portions(wanted, ends, to)
-            finally:
-                self._catch_up_slots.release()
+            async with asyncio.timeout(self._settings.answer_timeout_s):
+                await self._catch_up_slots.acquire()
+        except TimeoutError:
+            message = "other readers read older changes from Kafka now; resume in a moment"
+            raise _CutOffError("too-busy", message) from None
+        finally:
+            self._slot_waiters -= 1
+        slow_s = 0.0
+        try:
+            async with contextlib.aclosing(self._read_past(wanted, ends)) as batches:
+                async for batch in batches:
+                    began_s = time.monotonic()
+                    yield [encode_event(item) for item in batch]
+                    slow_s += time.monotonic() - began_s
+                    self._require_pace(slow_s)
         except StateChannelError as error:
             _log.warning("http-changes-past-failed", why=str(error))
-            to.reason, to.message = "interrupted", f"older changes cannot be read now: {error}"
-        except Exception:
+            raise _CutOffError("interrupted", f"older changes cannot be read now: {error}") from error
+        except _CutOffError:
+            raise
+        except Exception as error:
             _log.exception("http-changes-past-failed")
-            to.reason, to.message = "interrupted", "older changes cannot be read now"
+            raise _CutOffError("interrupted", "older changes cannot be read now") from error
         finally:
-            with contextlib.suppress(asyncio.QueueFull):  # then its reader sees that this task is done
-                to.queue.put_nowait(None)
+            self._catch_up_slots.release()
 
-    async def _read_portions(self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int], to: _CatchUp) -> None:
+    def _require_pace(self, slow_s: float) -> None:
+        """Take the turn from a reader that is slow while others wait."""
+        if self._slot_waiters and slow_s > self._settings.receive_timeout_s:
+            self.cut_off += 1
+            message = "you take older changes more slowly than they are read; resume from this id"
+            raise _CutOffError("too-slow", message)
+
+    async def _read_past(
+        self, wanted: Mapping[Lane, int], ends: Mapping[Lane, int]
+    ) -> AsyncGenerator[Sequence[Change | ChangesGap | SourceEvent], None]:
         channel = {lane: end for lane, end in ends.items() if isinstance(lane, int)}
         since = {lane: offset for lane, offset in wanted.items() if isinstance(lane, int)}
+        logs: list[AsyncGenerator[Sequence[Any], None]] = []
         if any(since.get(lane, 0) < end for lane, end in channel.items()):
-            async with contextlib.aclosing(self._cluster.past(since, channel)) as batches:
-                async for batch in batches:
-                    if not await self._hand_over([encode_event(item) for item in batch], to):
-                        return
+            logs.append(self._cluster.past(since, channel))
         for lane, end in ends.items():
             if isinstance(lane, str) and wanted.get(lane, 0) < end:
-                async with contextlib.aclosing(past_of(self._sources[lane], wanted.get(lane, 0), end)) as portions:
-                    async for portion in portions:
-                        if not await self._hand_over([encode_event(item) for item in portion], to):
-                            return
-
-    async def _hand_over(self, batch: Sequence[KeptEvent], to: _CatchUp) -> bool:
-        """Hand over a batch; False if the reader has lost its turn."""
-        limit_s, began_s = self._settings.receive_timeout_s, time.monotonic()
-        try:
-            async with asyncio.timeout(limit_s):
-                await to.queue.put(batch)
-        except TimeoutError:
-            slot_lost = True
-        else:
-            to.slow_s += time.monotonic() - began_s
-            slot_lost = self._slot_waiters > 0 and to.slow_s > limit_s
-        if slot_lost:
-            self.cut_off += 1
-            to.reason = "too-slow"
-            to.message = "you take older changes more slowly than they are read; resume from this id"
-        return not slot_lost
+                logs.append(past_of(self._sources[lane], wanted.get(lane, 0), end))
+        for log in logs:
+            async with contextlib.aclosing(log) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def _newest(self, reader: _Subscription) -> AsyncIterator[bytes]:
         while self._task is not None and not self._task.done():
@@ -476,8 +470,7 @@ class ChangesHub:
                 message = (
                     "you read more slowly than changes come, and memory has forgotten the next one; resume from this id"
                 )
-                yield self._end(reader, "too-slow", message)
-                return
+                raise _CutOffError("too-slow", message)
             if part := self._next_part(reader):
                 yield part
                 continue
@@ -488,7 +481,7 @@ class ChangesHub:
                     await updated.wait()
             except TimeoutError:
                 yield _QUIET
-        yield self._end(reader, "stopped", "this process stops; resume at another one from this id")
+        raise _CutOffError("stopped", "this process stops; resume at another one from this id")
 
     def _next_part(self, reader: _Subscription) -> bytes:
         """What a reader is sent next; empty if nothing of it is for the reader."""
@@ -529,12 +522,6 @@ class ChangesHub:
         reader.place = shared.place
         reader.identifier = shared.identifier or reader.identifier
         return shared.part
-
-    @staticmethod
-    def _end(reader: _Subscription, reason: str, message: str) -> bytes:
-        identifier = reader.position()
-        data = orjson.dumps({"reason": reason, "message": message, "since": identifier.decode()})
-        return _event(CUT_OFF, data, identifier)
 
 
 def _size_bytes(item: KeptEvent) -> int:

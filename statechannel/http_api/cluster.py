@@ -7,26 +7,23 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from statechannel.conditions.facts import BrokerRow, broker_rows, leader_api_of, leader_of
 from statechannel.engine.inputs import ApiServed
 from statechannel.engine.membership import LostMember, Member
-from statechannel.http_api.documents import (
-    BrokerRow,
+from statechannel.http_api.problems import ProblemError
+from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.states import State
+from statechannel.queries.channel_view import (
     BundleRow,
     NamespaceDetails,
     NamespaceRow,
-    broker_rows,
     bundle_row,
-    leader_api_of,
-    leader_of,
     namespace_details,
     namespace_row,
     was_asked_for,
 )
-from statechannel.http_api.problems import ProblemError
-from statechannel.protocol.bundle import partition_of
-from statechannel.protocol.states import State
 from statechannel.router import Router
 
 if TYPE_CHECKING:
@@ -43,6 +40,14 @@ _COUNTED_EACH_S: Final = 1.0
 """Bundles are counted by owner no more often: it walks them all."""
 SCANNED_MAX: Final = 10_000
 """Bundles that one page looks at: a filter that few match would hold up the loop."""
+
+
+def silence_by(engine: Engine, now_s: float) -> Callable[[Member | LostMember], int]:
+    """For how long a member has not been heard, in milliseconds."""
+    newest_ms = engine.presence.last_ms
+    return lambda member: (
+        round(1_000 * (now_s - member.heard_at_s)) if isinstance(member, Member) else newest_ms - member.last_heard_ms
+    )
 
 
 class BundleFilter(NamedTuple):
@@ -69,61 +74,12 @@ class RowPage(NamedTuple):
     after: str | None
 
 
-class ApiCluster(Protocol):
-    """The cluster, as handlers ask it; all but `settings` from the loop of the HTTP server."""
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def broker(self) -> str:
-        """Id of the broker that answers; empty for a console."""
-        ...
-
-    async def position(self) -> Mapping[int, int]:
-        """Offset through which each partition was read."""
-        ...
-
-    async def brokers(self) -> tuple[list[BrokerRow], str | None]:
-        """The members, and the leader."""
-        ...
-
-    async def leader(self) -> tuple[str | None, str | None]:
-        """The leader, and the URL of its admin API; None: not known."""
-        ...
-
-    async def namespaces(self, after: str, limit: int) -> RowPage: ...
-
-    async def namespace(self, name: str) -> tuple[NamespaceRow, NamespaceDetails] | None: ...
-
-    async def bundles(self, wanted: BundleFilter, after: str, limit: int) -> RowPage | None:
-        """None: the namespace does not exist."""
-        ...
-
-    async def bundle(self, name: str) -> BundleRow | None:
-        """A live bundle."""
-        ...
-
-    async def lookup(self, name: str) -> Outcome:
-        """Who serves a topic or bundle, without assigning it."""
-        ...
-
-    def changes(self, since: Mapping[int, int] | None) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
-        """Accepted changes from these offsets on, in batches, without end."""
-        ...
-
-    def past(
-        self, since: Mapping[int, int], ends: Mapping[int, int]
-    ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
-        """Those between two positions, read from Kafka."""
-        ...
-
-
-class RouterCluster:
+class ApiCluster:
     """The view of a router in this process. Its own loop may be another one than that of the HTTP server.
 
     Args:
         loop: Of the router.
+        broker: Id of the broker that answers; empty for a console.
         timeout_s: Longest wait for a turn of that loop.
     """
 
@@ -170,27 +126,28 @@ class RouterCluster:
         return await self._look(lambda engine: read(engine, self._host.now_s()))
 
     async def position(self) -> Mapping[int, int]:
+        """Offset through which each partition was read."""
         return await self._look(lambda engine: {part.partition: part.applied for part in engine.replicas})
 
     async def brokers(self) -> tuple[list[BrokerRow], str | None]:
+        """The members, and the leader."""
         return await self._look(self._brokers)
 
     def _brokers(self, engine: Engine) -> tuple[list[BrokerRow], str | None]:
         members, now_s = engine.context.members, self._host.now_s()
-        newest_ms = engine.presence.last_ms
-
-        def silent_ms(member: Member | LostMember) -> int:
-            if isinstance(member, Member):
-                return round(1_000 * (now_s - member.heard_at_s))
-            return newest_ms - member.last_heard_ms
-
         applied = {part.partition: part.view.applied for part in engine.replicas}
-        return broker_rows(members, self._owned(engine, now_s), applied, silent_ms), leader_of(members)
+        owned, silent_ms = self._owned(engine, now_s), silence_by(engine, now_s)
+        return broker_rows(members, owned, applied, silent_ms), leader_of(members)
 
     async def leader(self) -> tuple[str | None, str | None]:
+        """The leader, and the URL of its admin API; None: not known."""
         return await self._look(
             lambda engine: (leader_of(engine.context.members), leader_api_of(engine.context.members))
         )
+
+    async def common_checks(self) -> frozenset[str]:
+        """Checks that every live broker makes before it executes a request."""
+        return await self._look(lambda engine: engine.context.members.common_checks())
 
     def _owned(self, engine: Engine, now_s: float) -> Mapping[str, int]:
         applied = tuple(part.view.applied for part in engine.replicas)
@@ -224,9 +181,12 @@ class RouterCluster:
         return await self._look(read)
 
     async def bundles(self, wanted: BundleFilter, after: str, limit: int) -> RowPage | None:
+        """None: the namespace does not exist."""
         return await self._look(lambda engine: _bundles(engine, wanted, after, limit))
 
     async def bundle(self, name: str) -> BundleRow | None:
+        """A live bundle."""
+
         def read(engine: Engine) -> BundleRow | None:
             key = engine.replicas[partition_of(name.rpartition("/")[0], len(engine.replicas))].view.get(name)
             gone = key is None or key.is_namespace or key.state is State.DELETED
@@ -235,10 +195,11 @@ class RouterCluster:
         return await self._look(read)
 
     async def lookup(self, name: str) -> Outcome:
+        """Who serves a topic or bundle, without assigning it."""
         return await self._look(lambda _: self._peeks.answer(name))
 
     def changes(self, since: Mapping[int, int] | None) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
-        """See `ApiCluster.changes`."""
+        """Accepted changes from these offsets on, in batches, without end."""
         return self._observed(self._handed_over(self._router.changes(since)))
 
     async def _observed(
@@ -253,7 +214,7 @@ class RouterCluster:
     def past(
         self, since: Mapping[int, int], ends: Mapping[int, int]
     ) -> AsyncGenerator[Sequence[Change | ChangesGap], None]:
-        """See `ApiCluster.past`."""
+        """Those between two positions, read from Kafka."""
         return self._handed_over(self._router.past(since, ends))
 
     async def _handed_over(

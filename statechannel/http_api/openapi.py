@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from statechannel.http_api.problems import PROBLEM_JSON, REASONS, Problem
-from statechannel.http_api.routes import ApiRoute, RequestModel
+from statechannel.http_api.routes import ApiRoute
+from statechannel.queries.query import RequestModel
 
 EVERYWHERE: Final = (
     "bad-host", "bad-request", "internal-error", "role-missing", "token-missing", "too-many-requests",

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from typing_extensions import TypedDict
 
-from statechannel.broker import outcomes
 from statechannel.broker.next_steps import hint_for
 from statechannel.broker.request_writer import may_be_asked_again
 from statechannel.engine.commands import NotFound, Outcome, Rejected, Undetermined, Unknown
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.operations import outcomes
 from statechannel.printable import printable
 
 PROBLEM_JSON: Final = "application/problem+json"
@@ -212,25 +212,18 @@ def of_outcome(
     """The problem by which an outcome other than success is answered; it has the fields of the outcome, too."""
     facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome).value}
     facts |= {"operation": operation or None, "executed_by": executed_by}
-    match outcome:
-        case Rejected(reason=reason, message=message):
-            hint = hint_for(outcome, name=name, operation=operation)
-            again = may_be_asked_again(outcome)
-            status = 412 if reason == _GENERATION_CHANGED else 409
-            return ProblemError(str(reason), message, status=status, hint=hint, retryable=again, facts=facts)
-        case NotFound(reason=reason, message=message):
-            hint = hint_for(outcome, name=name, operation=operation)
-            return ProblemError(str(reason), message, status=404, hint=hint, facts=facts)
-        case Undetermined(reason=reason, message=message):
-            hint = hint_for(outcome, name=name, operation=operation)
-            return ProblemError(
-                str(reason), message or "not known yet", status=503, hint=hint, retryable=True, facts=facts
-            )
-        case Unknown(message=message):
-            hint = f"See /v1/operations/{operation}." if operation else "Ask again."
-            return ProblemError("unknown", message, status=504, hint=hint, facts=facts)
-        case _:
-            raise TypeError(f"{outcome!r} is not a refusal")
+    if isinstance(outcome, Unknown):
+        hint = f"See /v1/operations/{operation}." if operation else "Ask again."
+        return ProblemError("unknown", outcome.message, status=504, hint=hint, facts=facts)
+    if not isinstance(outcome, Rejected | NotFound | Undetermined):
+        raise TypeError(f"{outcome!r} is not a refusal")
+    again, status, message = False, 404, outcome.message
+    if isinstance(outcome, Undetermined):
+        again, status, message = True, 503, message or "not known yet"
+    elif isinstance(outcome, Rejected):
+        again, status = may_be_asked_again(outcome), 412 if outcome.reason == _GENERATION_CHANGED else 409
+    hint = hint_for(outcome, name=name, operation=operation)
+    return ProblemError(str(outcome.reason), message, status=status, hint=hint, retryable=again, facts=facts)
 
 
 def is_success(outcome: Outcome) -> bool:

@@ -10,13 +10,15 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 from typing_extensions import TypedDict
 
-from statechannel.broker import outcomes
+from statechannel.conditions.facts import BrokerRow
 from statechannel.engine.commands import Unowned
 from statechannel.http_api.cluster import BundleFilter
-from statechannel.http_api.documents import BrokerRow, BundleRow, NamespaceDetails, NamespaceRow
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, RequestModel
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute
+from statechannel.operations import outcomes
 from statechannel.protocol.bundle import is_bundle, is_namespace
+from statechannel.queries.channel_view import BundleRow, NamespaceDetails, NamespaceRow
+from statechannel.queries.query import NAME_MAX, NameQuery, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from statechannel.http_api.change_stream import ChangesHub
     from statechannel.http_api.cluster import ApiCluster, RowPage
 
-NAME_MAX: Final = 1_024
 _CURSOR: Final = Field("", max_length=NAME_MAX, description="`next` of the page before; empty: from the first.")
 
 
@@ -43,14 +44,6 @@ class BundleQuery(Paging):
     broker: str | None = Field(None, max_length=NAME_MAX, description="Only bundles that this broker serves.")
     state: str | None = Field(None, max_length=32, description="Only bundles in this state.")
     unowned: bool = Field(False, description="Only bundles without an owner that had one, or were declined.")
-
-
-class NameQuery(RequestModel):
-    """A topic or bundle."""
-
-    name: str = Field(
-        min_length=1, max_length=NAME_MAX, description="`tenant/namespace/topic`, or the key of a bundle."
-    )
 
 
 class ChangesQuery(RequestModel):
@@ -223,13 +216,7 @@ class MemoryReads:
     async def changes(self, call: ApiCall) -> ApiAnswer:
         since = call.headers.get("last-event-id") or call.query.since
         only = None if call.query.only is None else frozenset(call.query.only.split(","))
-        parts = self._hub.stream(since, only)
-        try:
-            first = await anext(parts)
-        except StopAsyncIteration:
-            raise ProblemError("not-current", "this process stops") from None
-        response = EventStream(first, parts)
-        return ApiAnswer(response)
+        return await streamed(self._hub.stream(since, only))
 
     def routes(self, document: Callable[[], dict[str, Any]]) -> list[ApiRoute]:
         """Their routes.
@@ -302,7 +289,20 @@ def _page(name: str, page: RowPage) -> ApiAnswer:
     return ApiAnswer({name: page.rows, "next": page.after})
 
 
-class EventStream(StreamingResponse):
+async def streamed(parts: AsyncGenerator[bytes, None]) -> ApiAnswer:
+    """Server-sent events. What is wrong before the first part is a problem of its own.
+
+    Raises:
+        ProblemError: As `parts`; `not-current`: there are none.
+    """
+    try:
+        first = await anext(parts)
+    except StopAsyncIteration:
+        raise ProblemError("not-current", "this process stops") from None
+    return ApiAnswer(_EventStream(first, parts))
+
+
+class _EventStream(StreamingResponse):
     """Server-sent events. The server cuts off a client that takes nothing; however it ends, the stream is closed."""
 
     media_type = "text/event-stream"

@@ -4,143 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import orjson
-
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Progress, Reply, Request
 from statechannel.broker.request_writer import write_request
 from statechannel.clocks import now_ms
-from statechannel.errors import StateChannelError
+from statechannel.http_api.change_sources import TailThread
 from statechannel.http_api.problems import ProblemError
-from statechannel.kafka.tail import PartitionTail
-from statechannel.logger import SafeLogger
+from statechannel.kafka.tail import PartitionTail, channel_tail
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.stories.requests import RequestFold
 
 if TYPE_CHECKING:
     from statechannel.broker.assembly import Access
-
-_log = SafeLogger(__name__)
-_RESUME_S: Final = 1.0
-_CLOSE_S: Final = 5.0
+    from statechannel.operations.request_record import Request
+    from statechannel.stories.requests import RequestStory
 
 
-@dataclass(slots=True)
-class RequestStory:
-    """One request of the log.
-
-    Attributes:
-        digest: Of command and arguments: two requests of one id are the same if they have the same.
-        deadline_ms: Log time after which brokers need not reply.
-        executed_by: Broker that has claimed it.
-        outcome: Of the first reply.
-    """
-
-    id: str
-    command: str
-    name: str
-    by: str
-    digest: str
-    asked_ms: int
-    deadline_ms: int
-    executed_by: str | None = None
-    outcome: Mapping[str, Any] | None = None
-
-
-DEFAULTS: Final = "defaults"
-"""Argument with the names of those that the caller left open: another process may have filled them in from other settings."""
-
-
-def request_digest(command: str, args: Mapping[str, Any]) -> str:
-    """Digest of what the caller asked for."""
-    filled = args.get(DEFAULTS)
-    left_open = filled if isinstance(filled, list) else []
-    content = orjson.dumps(
-        [command, {name: value for name, value in args.items() if name not in left_open}], option=orjson.OPT_SORT_KEYS
-    )
-    return hashlib.sha256(content).hexdigest()
-
-
-class RequestFold:
-    """Stories of the newest requests, by id.
-
-    Args:
-        remembered_max: How many.
-    """
-
-    def __init__(self, remembered_max: int) -> None:
-        self._most = remembered_max
-        self.stories: OrderedDict[str, RequestStory] = OrderedDict()
-
-    def take(self, records: Iterable[RecordRead]) -> None:
-        """Apply records of the topic, in order; the first request and the first reply of an id count."""
-        for record in records:
-            item = request_record.decode(record.value, record.timestamp_ms)
-            match item:
-                case Request():
-                    self._begin(item, record.timestamp_ms)
-                case Progress() if (story := self.stories.get(item.id)) is not None:
-                    story.executed_by = item.broker
-                case Reply() if (story := self.stories.get(item.id)) is not None and story.outcome is None:
-                    story.executed_by, story.outcome = item.broker, item.outcome
-                case _:
-                    continue
-
-    def _begin(self, request: Request, at_ms: int) -> None:
-        if request.id in self.stories:
-            return
-        digest = request_digest(request.asked, request.args)
-        self.stories[request.id] = RequestStory(
-            request.id, request.asked, request.name, request.by, digest, at_ms, request.deadline_ms
-        )
-        if len(self.stories) > self._most:
-            self.stories.popitem(last=False)
-
-
-class RequestBook(Protocol):
-    """Requests, as handlers need them."""
-
-    def find(self, identifier: str) -> RequestStory | None:
-        """A request that was read from the log."""
-        ...
-
-    def is_expired(self, story: RequestStory) -> bool:
-        """Whether brokers need not reply any more, by the log's clock."""
-        ...
-
-    async def wait_caught_up(self) -> None:
-        """Wait until the log was read to its end once."""
-        ...
-
-    async def wait_current(self) -> None:
-        """Wait until all was read that the log has now, so that a request that another process wrote is known.
-
-        Raises:
-            StateChannelError: Kafka is out of reach, or it takes too long.
-        """
-        ...
-
-    async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
-        """Write a request, and wait until the log has one of its id: its own, or an earlier one.
-
-        Raises:
-            StateChannelError: Kafka is out of reach, refuses it, or whether it was written is unknown.
-        """
-        ...
-
-    async def wait_ended(self, identifier: str, wait_s: float) -> RequestStory:
-        """Wait for the reply to a request; the story without an outcome where the time is up."""
-        ...
-
-
-class LoggedRequests:
+class RequestBook(TailThread):
     """The requests of a live channel; a thread follows the topic.
 
     Args:
@@ -148,55 +31,36 @@ class LoggedRequests:
     """
 
     def __init__(self, access: Access, *, timeout_s: float, remembered_max: int) -> None:
+        super().__init__("requests", self._tail)
         self._access = access
         self._timeout_s = timeout_s
-        self._fold = RequestFold(remembered_max)
+        self._fold = RequestFold(remembered_max, keeps_args=False)
         self._updated = asyncio.Event()
         self._caught_up = asyncio.Event()
-        self._closing = threading.Event()
+        self._start = 0
         self._position = 0
         self._end_tail: PartitionTail | None = None
         self._end_lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._follow, name="statechannel-http-requests", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow, for the running loop."""
-        self._loop = asyncio.get_running_loop()
-        self._thread.start()
 
     async def close(self) -> None:
         """End the thread."""
-        self._closing.set()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, _CLOSE_S)
+        await super().close()
         await asyncio.to_thread(self._close_end)
 
-    def _follow(self) -> None:
-        start = 0
-        while not self._closing.is_set():
-            try:
-                with self._tail() as tail:
-                    span = tail.span(start=start)
-                    for record in tail.records(span):
-                        self._hand_over([record], caught_up=False)
-                        start = record.offset + 1
-                    start = max(start, span.end)
-                    self._hand_over([], caught_up=True, position=start)
-                    for batch in tail.follow(start, stop=self._closing.is_set):
-                        if batch:
-                            self._hand_over(batch, caught_up=True)
-                            start = batch[-1].offset + 1
-            except StateChannelError as error:
-                _log.warning("http-requests-interrupted", why=str(error))
-            except Exception:
-                _log.exception("http-requests-failed")
-            self._closing.wait(_RESUME_S)
+    def _read(self, tail: PartitionTail) -> None:
+        span = tail.span(start=self._start)
+        for record in tail.records(span):
+            self._call(self._take, [record], False)
+            self._start = record.offset + 1
+        self._start = max(self._start, span.end)
+        self._call(self._take, [], True, self._start)
+        for batch in tail.follow(self._start, stop=self._ends.is_set):
+            if batch:
+                self._call(self._take, batch, True)
+                self._start = batch[-1].offset + 1
 
     def _tail(self) -> PartitionTail:
-        client, topics = self._access
-        name = topics.names[Topic.REQUESTS]
-        return PartitionTail(client, Topic.REQUESTS, name, 0, group_id=topics.reader_group, timeout_s=self._timeout_s)
+        return channel_tail(*self._access, Topic.REQUESTS, timeout_s=self._timeout_s)
 
     def _end(self) -> int:
         """Offset after the last record of the log now."""
@@ -211,13 +75,7 @@ class LoggedRequests:
                 self._end_tail.close()
                 self._end_tail = None
 
-    def _hand_over(self, records: list[RecordRead], *, caught_up: bool, position: int = 0) -> None:
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it was closed: nobody waits any more
-                loop.call_soon_threadsafe(self._take, records, caught_up, position)
-
-    def _take(self, records: list[RecordRead], caught_up: bool, position: int) -> None:
+    def _take(self, records: list[RecordRead], caught_up: bool, position: int = 0) -> None:
         self._fold.take(records)
         read_to = records[-1].offset + 1 if records else 0
         self._position = max(self._position, read_to, position)
@@ -227,16 +85,16 @@ class LoggedRequests:
         updated.set()
 
     def find(self, identifier: str) -> RequestStory | None:
-        """See `RequestBook.find`."""
+        """A request that was read from the log."""
         return self._fold.stories.get(identifier)
 
     def is_expired(self, story: RequestStory) -> bool:
-        """See `RequestBook.is_expired`."""
+        """Whether brokers need not reply any more, by the log's clock."""
         # By this machine's clock: a time of the log may be from the future, and who is called expired too early is asked twice.
         return now_ms() > story.deadline_ms
 
     async def wait_caught_up(self) -> None:
-        """See `RequestBook.wait_caught_up`."""
+        """Wait until the log was read to its end once."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._caught_up.wait()
@@ -244,7 +102,11 @@ class LoggedRequests:
             raise ProblemError("not-current", "the requests topic was not read to its end yet") from None
 
     async def wait_current(self) -> None:
-        """See `RequestBook.wait_current`."""
+        """Wait until all was read that the log has now, so that a request that another process wrote is known.
+
+        Raises:
+            StateChannelError: Kafka is out of reach, or it takes too long.
+        """
         await self.wait_caught_up()
         end = await asyncio.to_thread(self._end)
         ends_s = time.monotonic() + self._timeout_s
@@ -256,7 +118,11 @@ class LoggedRequests:
                     await self._updated.wait()
 
     async def write(self, request: Request, *, answer_within_s: float) -> RequestStory:
-        """See `RequestBook.write`."""
+        """Write a request, and wait until the log has one of its id: its own, or an earlier one.
+
+        Raises:
+            StateChannelError: Kafka is out of reach, refuses it, or whether it was written is unknown.
+        """
         client, topics = self._access
         await asyncio.to_thread(
             write_request, client, topics, request, answer_within_s=answer_within_s, timeout_s=self._timeout_s
@@ -272,7 +138,7 @@ class LoggedRequests:
         return story
 
     async def wait_ended(self, identifier: str, wait_s: float) -> RequestStory:
-        """See `RequestBook.wait_ended`."""
+        """Wait for the reply to a request; the story without an outcome where the time is up."""
 
         def ended() -> RequestStory | None:
             story = self.find(identifier)

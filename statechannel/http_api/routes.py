@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from statechannel.audit.errors import AuditQuestionError
 from statechannel.http_api.problems import ProblemError
+from statechannel.queries import query as queries
+from statechannel.queries.audit import PartialLogError
+from statechannel.queries.connection import Connection, Notes, connection_to
+from statechannel.queries.query import Query, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
     from statechannel.http_api.cluster import ApiCluster
+    from statechannel.settings import Settings
+
 
 GROUP: Final = "statechannel.http_routes"
 """Entry points of further paths: a function of `RouteMaker`'s signature."""
-
-
-class RequestModel(BaseModel):
-    """Base of parameters and bodies: immutable, without unknown names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def parsed(model: type[RequestModel], values: Any) -> RequestModel:
@@ -144,12 +146,6 @@ class RouteMaker(Protocol):
     def __call__(self, cluster: ApiCluster) -> Iterable[ApiRoute]: ...
 
 
-def further_routes(cluster: ApiCluster) -> list[ApiRoute]:
-    """Routes of installed packages, by the name of their entry points."""
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return [route for point in points for route in point.load()(cluster)]
-
-
 class TopicReads:
     """Runs reads of Kafka's topics, each in a thread; refuses further ones while `reads_max` are under way.
 
@@ -178,3 +174,69 @@ class TopicReads:
         self._running -= 1
         if not task.cancelled():
             task.exception()  # asked for, or asyncio reports it as never retrieved
+
+
+@cache
+def _topic_reads(most: int) -> TopicReads:
+    """One bound for all paths of a process that read topics."""
+    return TopicReads(most)
+
+
+class TopicAnswers:
+    """Documents from topics, each made in a thread; its notes are among its members."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reads = _topic_reads(settings.http.topic_reads_max)
+
+    @cached_property
+    def _connection(self) -> Connection:
+        """Of all answers: files that its settings name are read once. Waits are no part of an answer."""
+        connection = connection_to(self._settings, Notes()).within(self._settings.http.answer_timeout_s)
+        return replace(connection, notified=True)
+
+    async def of(self, answer: Callable[[Connection], Mapping[str, Any]]) -> dict[str, Any]:
+        """The document that `answer` makes.
+
+        Raises:
+            ProblemError: `too-busy`.
+            StateChannelError: As `answer` raises it.
+        """
+
+        def read() -> dict[str, Any]:
+            notes = Notes()
+            document = answer(replace(self._connection, reporter=notes))
+            return {**document, "notes": notes.sentences}
+
+        document: dict[str, Any] = await self._reads.run(read)
+        return document
+
+    def route(self, query: Query) -> ApiRoute:
+        """The path of a question."""
+        in_path = query.params is not None and "{" in query.path
+
+        async def handler(call: ApiCall) -> ApiAnswer:
+            params = parsed(query.params, call.path) if in_path and query.params is not None else call.query
+            try:
+                return ApiAnswer(await self.of(lambda connection: query.answer(connection, params)))
+            except PartialLogError as error:
+                late, facts = "answer-late", {"log": error.log}
+                raise ProblemError(late, str(error), hint=error.hint, retryable=False, facts=facts) from error
+            except AuditQuestionError as error:
+                raise ProblemError("bad-request", str(error), hint=error.hint) from error
+
+        return ApiRoute(
+            "GET", query.path, query.name, query.about, AccessRole.READ, handler, query.document,
+            query=None if in_path else query.params, reasons=("too-busy",),
+        )  # fmt: skip
+
+
+def further_routes(cluster: ApiCluster) -> list[ApiRoute]:
+    """Questions and other routes of installed packages, by the name of their entry points; of one name, the questions first."""
+    answers = TopicAnswers(cluster.settings)
+    points = [point for group in (queries.GROUP, GROUP) for point in entry_points(group=group)]
+    routes: list[ApiRoute] = []
+    for point in sorted(points, key=lambda point: point.name):
+        loaded = point.load()
+        routes += loaded(cluster) if point.group == GROUP else map(answers.route, loaded)
+    return routes

@@ -11,13 +11,13 @@ from statechannel.http_api.actions import Actions
 from statechannel.http_api.application import application
 from statechannel.http_api.change_sources import installed_sources
 from statechannel.http_api.change_stream import ChangesHub
-from statechannel.http_api.cluster import ApiCluster, RouterCluster
+from statechannel.http_api.cluster import ApiCluster
 from statechannel.http_api.openapi import document_of
-from statechannel.http_api.page.page_feed import PageFeed, RouterSource
+from statechannel.http_api.page.page_feed import PageFeed, PageSource
 from statechannel.http_api.page.page_routes import PageReads, asset_routes, topic_reads_of
 from statechannel.http_api.pulsar.paths import pulsar_routes
 from statechannel.http_api.reads import MemoryReads
-from statechannel.http_api.request_book import LoggedRequests, RequestBook
+from statechannel.http_api.request_book import RequestBook
 from statechannel.http_api.routes import ApiRoute, further_routes
 from statechannel.http_api.server import HttpServer, Served
 
@@ -39,14 +39,14 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
     callers = HttpCallers(settings.http)
 
     def served() -> Served:
-        cluster = RouterCluster(router, settings, loop, broker=broker, timeout_s=settings.http.answer_timeout_s)
+        cluster = ApiCluster(router, settings, loop, broker=broker, timeout_s=settings.http.answer_timeout_s)
         hub = ChangesHub(cluster, settings.http, installed_sources(settings))
-        book = LoggedRequests(
+        book = RequestBook(
             access(settings, client_id="statechannel-http"),
             timeout_s=settings.kafka.command_timeout_s,
             remembered_max=settings.requests.remembered_max,
         )
-        feed = PageFeed(RouterSource(cluster), settings)
+        feed = PageFeed(PageSource(cluster), settings)
         cluster.observe = feed.take
         routes = every_route(cluster, hub, book, feed)
 
@@ -79,7 +79,6 @@ def every_route(
     routes += further_routes(cluster)
     if feed is not None:
         routes += PageReads(cluster, feed).routes()
-        topics, feed.past_topics = topic_reads_of(routes)
-        feed.topics |= topics
+        feed.topics, feed.past_topics = topic_reads_of(routes)
     # Pulsar's are not in the description of this API: they have one of their own, Pulsar's.
     return [*routes, *pulsar_routes(cluster, routes)] if cluster.settings.http.pulsar_paths else routes

@@ -20,8 +20,6 @@ from statechannel.kafka.errors import KafkaAccessDeniedError, is_topic_missing, 
 
 
 class Role(StrEnum):
-    """Roles of Kafka clients."""
-
     BROKER = "broker"
     OPERATOR = "operator"
     AUDITOR = "auditor"
@@ -163,7 +161,6 @@ class Binding:
         return self.name in (rule.name, "*")
 
     def grants(self, rule: AclRule, host: str) -> bool:
-        """Whether it allows a rule for clients on a host."""
         enough = {rule.right, ALL, *_IMPLIED.get(rule.right, ())}
         return self.allows and self.operation in enough and self.host in (ANY_HOST, host) and self.concerns(rule)
 
@@ -215,7 +212,6 @@ def rules_of(role: Role, channel: str, ends: Collection[str] = ALL_ENDS) -> tupl
 def compare(
     rules: Iterable[AclRule], bindings: Iterable[Binding], *, channel: str, host: str = ANY_HOST
 ) -> AclComparison:
-    """Compare a role's rules with the ACLs of a principal (and of `User:*`)."""
     wanted, existing = tuple(rules), tuple(bindings)
     forbidden = tuple((rule, binding) for rule in wanted for binding in existing if binding.forbids(rule))
     relevant = [binding for binding in existing if binding.allows and _concerns_channel(binding, channel)]
@@ -272,11 +268,7 @@ _REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AU
 
 
 class RightsMissingError(KafkaAccessDeniedError):
-    """This client lacks rights of its role.
-
-    Attributes:
-        missing: The missing rights.
-    """
+    """This client lacks rights of its role."""
 
     def __init__(self, role: Role, who: str, channel: str, missing: Collection[AclRule]) -> None:
         listed = "; ".join(str(rule) for rule in missing)
@@ -294,13 +286,10 @@ def user_of(settings: ClientSettings) -> str:
 
 
 def principal_hint(who: str) -> str:
-    """The principal to name in a hint."""
     return f"User:{who.removeprefix('user ')}" if who.startswith("user ") else "User:NAME"
 
 
 class AclAdmin(BoundedAdmin):
-    """Client for reading and creating ACLs."""
-
     def of(self, principal: str) -> tuple[Binding, ...]:
         """The ACLs of a principal, and of `User:*`.
 

@@ -122,8 +122,8 @@ _NO_KAFKA: Final = _Failure(
 )
 
 
-class FirstLook:
-    """Looks for a Kafka at any of the addresses, for at most `within_s`.
+def require_listener(text: str, protocol: str, within_s: float, wait: str = WAIT_OF_COMMANDS) -> None:
+    """Return once a listener of Kafka is found at any of the addresses, or if it cannot be known.
 
     Only failures that are certain end it with an error: all addresses refuse the connection, have names that do not
     resolve, or use TLS where the client does not, or the reverse. Silence is left to the client, which waits for it.
@@ -133,86 +133,75 @@ class FirstLook:
         protocol: `security.protocol` of the client.
         within_s: Retries end after this time; 0: one attempt.
         wait: How the caller waits longer for a Kafka that is not there yet, for the hint.
+
+    Raises:
+        KafkaUnavailableError: This client certainly reaches no Kafka there.
     """
+    addresses, tls, ends_s = addresses_of(text), _uses_tls(protocol), time.monotonic() + within_s
+    failures: list[_Failure] = []
 
-    def __init__(self, text: str, protocol: str, within_s: float, wait: str = WAIT_OF_COMMANDS) -> None:
-        self._text = text
-        self._addresses = addresses_of(text)
-        self._tls = protocol.lower() in ("ssl", "sasl_ssl")
-        self._within_s = within_s
-        self._wait = wait
-        self._failures: list[_Failure] = []
-
-    def require_listener(self) -> None:
-        """Return once a listener is found, or if it cannot be known.
-
-        Raises:
-            KafkaUnavailableError: This client certainly reaches no Kafka there.
-        """
-        # A resolver may take many seconds for a name, and cannot be interrupted.
-        thread = threading.Thread(target=self._look, name="first-look-for-kafka", daemon=True)
-        thread.start()
-        thread.join(self._within_s + CONNECT_S)
-        failures = self._failures
-        if thread.is_alive() or not failures:
-            return
-        whys = "; ".join(
-            f"at {address.text} {failure.why}" for address, failure in zip(self._addresses, failures, strict=True)
-        )
-        raise KafkaUnavailableError(f"Kafka {whys}", hint=failures[0].hint, address=self._text)
-
-    def _look(self) -> None:
-        ends_s = time.monotonic() + self._within_s
+    def look() -> None:
         while True:
-            failures = []
-            for address in self._addresses:
-                failure = self._failure_at(address)
+            round_failures: list[_Failure] = []
+            for address in addresses:
+                failure = _failure_at(address, wait, tls=tls)
                 if failure is None:
-                    self._failures = []
+                    failures.clear()
                     return
-                failures.append(failure)
-            self._failures = failures
+                round_failures.append(failure)
+            failures[:] = round_failures
             if time.monotonic() >= ends_s or all(failure.lasting for failure in failures):
                 return
             time.sleep(_PAUSE_S)
 
-    def _mismatch_at(self, address: KafkaAddress) -> _Failure | None:
-        answer = _answer(address, _client_hello(address.host) if self._tls else _API_VERSIONS)
-        if _is_foreign(answer):
-            return _NO_KAFKA
-        if answer and (answer[:2] in _TLS_ANSWERS) is self._tls:
-            return None
-        # Closed without an answer, or not what was expected: the other kind of client is certainly answered.
-        answer = _answer(address, _API_VERSIONS if self._tls else _client_hello(address.host))
-        if not answer or (answer[:2] in _TLS_ANSWERS) is self._tls:
-            return None
-        return _TLS_TO_PLAIN if self._tls else _PLAIN_TO_TLS
-
-    def _failure_at(self, address: KafkaAddress) -> _Failure | None:
-        try:
-            return self._mismatch_at(address)
-        except socket.gaierror as error:
-            return _Failure(
-                f"cannot be found: the host name does not resolve ({error.strerror or error})",
-                f"Check {_ADDRESS_SETTING}.",
-                lasting=False,
-            )
-        except UnicodeError:
-            return _Failure("cannot be found: this is not a host name", _FORM, lasting=True)
-        except ConnectionRefusedError:
-            return _Failure(
-                "refuses the connection: no program listens there",
-                f"Check that Kafka runs there, and {_ADDRESS_SETTING}; `statechannel kafka status` shows the embedded Kafka "
-                f"of this machine. {self._wait}",
-                lasting=False,
-            )
-        except OSError:
-            return None  # a time-out, or no route at the moment: not certain
+    # A resolver may take many seconds for a name, and cannot be interrupted.
+    thread = threading.Thread(target=look, name="first-look-for-kafka", daemon=True)
+    thread.start()
+    thread.join(within_s + CONNECT_S)
+    if thread.is_alive() or not failures:
+        return
+    whys = "; ".join(f"at {address.text} {failure.why}" for address, failure in zip(addresses, failures, strict=True))
+    raise KafkaUnavailableError(f"Kafka {whys}", hint=failures[0].hint, address=text)
 
 
-def _is_foreign(answer: bytes) -> bool:
+def _failure_at(address: KafkaAddress, wait: str, *, tls: bool) -> _Failure | None:
+    try:
+        return _mismatch_at(address, tls=tls)
+    except socket.gaierror as error:
+        return _Failure(
+            f"cannot be found: the host name does not resolve ({error.strerror or error})",
+            f"Check {_ADDRESS_SETTING}.",
+            lasting=False,
+        )
+    except UnicodeError:
+        return _Failure("cannot be found: this is not a host name", _FORM, lasting=True)
+    except ConnectionRefusedError:
+        return _Failure(
+            "refuses the connection: no program listens there",
+            f"Check that Kafka runs there, and {_ADDRESS_SETTING}; `statechannel kafka status` shows the embedded Kafka "
+            f"of this machine. {wait}",
+            lasting=False,
+        )
+    except OSError:
+        return None  # a time-out, or no route at the moment: not certain
+
+
+def _mismatch_at(address: KafkaAddress, *, tls: bool) -> _Failure | None:
+    answer = _answer(address, tls=tls)
+    if _is_foreign(answer):
+        return _NO_KAFKA
+    if answer and (answer[:2] in _TLS_ANSWERS) is tls:
+        return None
+    # Closed without an answer, or not what was expected: the other kind of client is certainly answered.
+    answer = _answer(address, tls=not tls)
+    if not answer or (answer[:2] in _TLS_ANSWERS) is tls:
+        return None
+    return _TLS_TO_PLAIN if tls else _PLAIN_TO_TLS
+
+
+def _is_foreign(answer: bytes | None) -> bool:
     """Whether it is neither TLS nor Kafka's, whose answers begin with their size, far below 16 MiB."""
-    return bool(answer) and answer[:2] not in _TLS_ANSWERS and answer[0] != 0
+    return answer is not None and answer[:2] not in _TLS_ANSWERS and answer[:1] not in (b"", b"\x00")
 
 
 _ASKED_MAX: Final = 3
@@ -286,41 +275,43 @@ def state_of(text: str, protocol: str) -> PortState:
 
 def _states(text: str, protocol: str) -> Iterator[tuple[KafkaAddress, PortState]]:
     """Of the first three addresses, for at most two seconds each."""
-    tls = protocol.lower() in ("ssl", "sasl_ssl")
     for address in addresses_of(text)[:_ASKED_MAX]:
-        yield address, _state_of(address, tls=tls)
+        yield address, _state_of(address, tls=_uses_tls(protocol))
 
 
 def _state_of(address: KafkaAddress, *, tls: bool) -> PortState:
     try:
-        request = _client_hello(address.host) if tls else _API_VERSIONS
-        connection = socket.create_connection(address, timeout=CONNECT_S)
+        answer = _answer(address, tls=tls)
     except TimeoutError:
         return PortState.NO_CONNECTION
     except (OSError, UnicodeError):
         return PortState.ABSENT
-    with connection:
-        try:
-            connection.settimeout(CONNECT_S)
-            connection.sendall(request)
-            return PortState.ANSWERS if connection.recv(1) else PortState.CLOSED
-        except TimeoutError:
-            return PortState.NO_ANSWER
-        except OSError:
-            return PortState.CLOSED
+    if answer is None:
+        return PortState.NO_ANSWER
+    return PortState.ANSWERS if answer else PortState.CLOSED
 
 
-def _answer(address: KafkaAddress, request: bytes) -> bytes:
-    """The first bytes of the answer; empty if the listener closes the connection, or is silent.
+def _uses_tls(protocol: str) -> bool:
+    return protocol.lower() in ("ssl", "sasl_ssl")
+
+
+def _answer(address: KafkaAddress, *, tls: bool) -> bytes | None:
+    """The first bytes of the answer to a client; empty if the listener closes the connection, None if it is silent.
 
     Raises:
         OSError: The connection cannot be made.
+        UnicodeError: The host is not a host name.
     """
-    with socket.create_connection(address, timeout=CONNECT_S) as connection, suppress(OSError):
-        connection.settimeout(CONNECT_S)
-        connection.sendall(request)
-        return connection.recv(8)
-    return b""
+    request = _client_hello(address.host) if tls else _API_VERSIONS
+    with socket.create_connection(address, timeout=CONNECT_S) as connection:
+        try:
+            connection.settimeout(CONNECT_S)
+            connection.sendall(request)
+            return connection.recv(8)
+        except TimeoutError:
+            return None
+        except OSError:
+            return b""
 
 
 def _client_hello(host: str) -> bytes:

@@ -45,11 +45,7 @@ REFUSED_AFTER_S: Final = 3.0
 
 
 class Refusals:
-    """Detects that Kafka refuses this client, which the library treats as an outage and retries for ever.
-
-    Attributes:
-        last: The client's last error.
-    """
+    """Detects that Kafka refuses this client, which the library treats as an outage and retries for ever."""
 
     def __init__(self) -> None:
         self._since_s: float | None = None
@@ -259,11 +255,7 @@ class OffsetBounds(NamedTuple):
 
 
 class BoundsAsker:
-    """Query of bounds through one long-lived admin client.
-
-    Args:
-        timeout_s: Bound of one answer.
-    """
+    """Query of bounds through one long-lived admin client."""
 
     def __init__(self, settings: ClientSettings, *, timeout_s: float = 10.0) -> None:
         self._settings = settings

@@ -22,8 +22,9 @@ from statechannel.engine.kafka_limits import QUOTAS, AppendRefusal, ClientKind
 from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, refusal_of, translate
 from statechannel.kafka.property_rules import TokenSource, refuse_no_tokens, refuse_small_answers
-from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
+from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.printable import REDACTED
+from statechannel.settings.groups_cluster import KafkaSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -170,37 +171,10 @@ _CONSUMER_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 _GATHERING: Mapping[str, Any] = MappingProxyType({"queued.min.messages": 1, "fetch.message.max.bytes": 16 * 2**20})
 
 
-@dataclass(frozen=True, slots=True)
-class ClientTuning:
-    """Tuning of the adapter's clients.
-
-    Attributes:
-        delivery_timeout_ms: After this long an append ends as unknown. Must be far below the
-            topic's compaction lag (protocol.md section 6).
-        request_timeout_ms: Time for one answer of a broker before the connection counts as dead.
-        session_timeout_ms: The election's failure detection; a leader that is gone is replaced
-            after this long.
-        producer_queue_records: Records that may wait in the producer before appends are refused.
-        fetch_queue_kib: Bytes, in KiB, that the consumer may fetch ahead of its reader.
-        topic_grace_s: Retry time for a topic that a broker does not know,
-            although it exists: a new topic reaches the brokers of a cluster one after the other.
-        stall_timeout_s: A consumer that receives nothing for this time, although there are records, is recreated.
-    """
-
-    delivery_timeout_ms: int = 30_000
-    request_timeout_ms: int = 5_000
-    session_timeout_ms: int = 6_000
-    producer_queue_records: int = 100_000
-    fetch_queue_kib: int = 16_384
-    topic_grace_s: float = 2.0
-    stall_timeout_s: float = 10.0
-
-
 class Throttle(NamedTuple):
     """Kafka delays the requests of a client on purpose: it exceeds a quota.
 
     Attributes:
-        client: Its `client.id`.
         at_s: Monotonic.
     """
 
@@ -245,6 +219,7 @@ class ClientSettings:
         bootstrap_servers: `host:port`, comma separated.
         properties: librdkafka properties of the user, passed through untouched.
         client_id: Shown by the cluster's tools; brokers put their id here.
+        tuning: Time-outs and queues.
         oauth_callback: Makes tokens for SASL OAUTHBEARER.
         notes: What Kafka's limits do to clients of these settings.
     """
@@ -252,7 +227,7 @@ class ClientSettings:
     bootstrap_servers: str
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     client_id: str = "statechannel"
-    tuning: ClientTuning = field(default_factory=ClientTuning)
+    tuning: KafkaSettings = field(default_factory=KafkaSettings, repr=False)
     oauth_callback: TokenSource | None = field(default=None, repr=False)
     notes: ClientNotes = field(default_factory=ClientNotes, repr=False, compare=False)
 
@@ -282,7 +257,7 @@ class ClientSettings:
         file: Path | None = None,
         overrides: Iterable[str] = (),
         client_id: str = "statechannel",
-        tuning: ClientTuning | None = None,
+        tuning: KafkaSettings | None = None,
         oauth_callback: TokenSource | None = None,
     ) -> Self:
         """Combine the file, `-X` overrides (higher precedence) and the bootstrap option (highest)."""
@@ -298,7 +273,7 @@ class ClientSettings:
             bootstrap_servers=bootstrap_servers or (addresses[0] if addresses else ""),
             properties=properties,
             client_id=properties.pop("client.id", client_id),
-            tuning=tuning or ClientTuning(),
+            tuning=tuning or KafkaSettings(),
             oauth_callback=oauth_callback,
         )
 
@@ -434,7 +409,6 @@ def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientS
     """Client settings: the properties file, properties in the settings (higher precedence), the address (highest).
 
     Args:
-        settings: The tree of settings.
         client_id: Shown by the cluster's tools.
 
     Raises:
@@ -447,15 +421,7 @@ def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientS
         overrides=[f"{key}={value.get_secret_value()}" for key, value in kafka.properties.items()],
         client_id=client_id,
         oauth_callback=None if kafka.oauth_callback is None else TokenSource(kafka.oauth_callback),
-        tuning=ClientTuning(
-            delivery_timeout_ms=kafka.delivery_timeout_ms,
-            request_timeout_ms=kafka.request_timeout_ms,
-            session_timeout_ms=kafka.session_timeout_ms,
-            producer_queue_records=kafka.producer_queue_records,
-            fetch_queue_kib=kafka.fetch_queue_kib,
-            topic_grace_s=kafka.topic_grace_s,
-            stall_timeout_s=kafka.stall_timeout_s,
-        ),
+        tuning=kafka,
     )
 
 
@@ -469,17 +435,7 @@ def names_servers(settings: Settings) -> bool:
 
 
 def to_topics(settings: Settings) -> ChannelTopics:
-    """Names and policies of the channel's topics."""
-    channel = settings.channel
-    lags = ChannelLags(
-        min_compaction_lag_ms=channel.min_compaction_lag_ms,
-        max_compaction_lag_ms=channel.max_compaction_lag_ms,
-        segment_ms=channel.segment_ms,
-        delete_retention_ms=channel.delete_retention_ms,
-        min_cleanable_dirty_ratio=channel.min_cleanable_dirty_ratio,
-        segment_bytes=channel.segment_bytes,
-    )
-    return ChannelTopics(channel.name, lags)
+    return ChannelTopics(settings.channel.name, settings.channel)
 
 
 # --- log lines of the library ----------------------------------------------------------------------------------------

@@ -138,7 +138,6 @@ class LeaderElection:
         _log.warning("election: %s%s", describe(error, self._settings.secrets()), advice)
 
     def _may_stand(self) -> bool:
-        """Whether the engine wants to lead, and its loop runs."""
         if not self._wanted.is_set():
             return False
         progress = self._progress

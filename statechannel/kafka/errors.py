@@ -45,11 +45,9 @@ class KafkaUnavailableError(KafkaAdapterError):
 
     @classmethod
     def silent(cls, silence: str, *, hint: str) -> KafkaUnavailableError:
-        """Kafka did not answer. `silence`: duration, or request."""
         return cls(f"Kafka did not answer {silence}", hint=hint, silence=silence)
 
     def at(self, address: str, *, hint: str) -> KafkaUnavailableError:
-        """The same error, naming the address."""
         message = f"Kafka at {address} did not answer {self.silence}" if self.silence else f"Kafka at {address}: {self}"
         return KafkaUnavailableError(message, hint=hint, silence=self.silence, address=address)
 
@@ -199,7 +197,6 @@ def refusal_of(
 
     Args:
         size_bytes: Of key and value, if known.
-        properties: The user's client properties.
         by_client: The client library refused it, before it was sent.
     """
     error = kafka_error_of(problem)
@@ -240,7 +237,6 @@ def _code_of(problem: BaseException | KafkaError | None) -> int | None:
 
 
 def is_topic_missing(problem: BaseException | KafkaError | None) -> bool:
-    """Whether the cluster said that the topic (or the partition) does not exist."""
     return _code_of(problem) in _NO_TOPIC
 
 

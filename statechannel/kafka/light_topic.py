@@ -94,11 +94,6 @@ class _Waiting(NamedTuple):
 class LightWriter:
     """Writes to partition 0 of light topics in its own thread. `write` may be called from any thread, and never blocks.
 
-    Args:
-        settings: How to reach Kafka.
-        on_failure: Called once from the thread if it ends by an exception.
-        make_producer: For tests.
-
     Raises:
         KafkaAdapterError: A client property is refused.
     """
@@ -108,13 +103,11 @@ class LightWriter:
         settings: ClientSettings,
         *,
         tuning: LightTuning | None = None,
-        on_failure: Callable[[BaseException], None] | None = None,
         make_producer: Callable[..., Producer] = Producer,
     ) -> None:
         self._tuning = tuning or LightTuning()
         self._settings = settings
         self._secrets = settings.secrets()
-        self._on_failure = on_failure
         self._changed = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
         self._in_flight = 0
@@ -185,9 +178,6 @@ class LightWriter:
                 self.counts.dropped += len(self._waiting)
                 self.counts.last_error = repr(error)
                 self._waiting.clear()
-            if self._on_failure is None:
-                raise
-            self._on_failure(error)
 
     def _step(self) -> None:
         with self._changed:
@@ -333,7 +323,6 @@ class LightReaderTuning:
     """Bounds of a reader.
 
     Attributes:
-        batch_records: Maximum number of records in one batch.
         poll_s: How long a quiet reader sleeps before it looks whether it is to stop.
         answer_s: Longest wait for the ends of the topic.
         reopen_s: Pause before it opens the topic again after Kafka refused it.
@@ -354,9 +343,8 @@ class LightReader:
     same name) the topic is opened again from its beginning.
 
     Args:
-        topic: Its name.
         sink: Takes the batches, in the reader's thread; what it raises ends the reader. While it blocks nothing is fetched
-            beyond `ClientTuning.fetch_queue_kib`.
+            beyond `kafka.fetch_queue_kib`.
         group_id: librdkafka wants one; nothing is ever committed to it.
         on_failure: Called once from the thread if it ends by an exception.
     """
@@ -388,12 +376,10 @@ class LightReader:
         self._thread = threading.Thread(target=self._run, name=f"light-reader {topic}", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     @property
     def last_error(self) -> str:
-        """Kafka's last error; empty if there is none."""
         return self._last_error
 
     def wait_caught_up(self, timeout_s: float) -> bool:

@@ -57,7 +57,6 @@ class PollClock:
     polled_s: float = 0.0
 
     def poll(self, consumer: Consumer, timeout_s: float) -> Message | None:
-        """The consumer's next message, if one comes in time."""
         began_s = time.monotonic()
         message: Message | None = consumer.poll(timeout_s)
         self.polled_s += min(timeout_s, time.monotonic() - began_s)
@@ -120,7 +119,6 @@ class SeenEnds:
         return True
 
     def as_of_s(self, position: int) -> float | None:
-        """The moment; None while there is none."""
         for mark in (self._awaited, self._newest):
             if mark is not None and position >= mark[0]:
                 self.newest_s, self._awaited = max(mark[1], self.newest_s or mark[1]), None
@@ -149,7 +147,6 @@ class Stall:
 
         Args:
             polled_s: How long the reader has polled in all.
-            position: Next offset of the reader.
             end: Where the log ends, as Kafka answered just now; None if it did not.
         """
         if position != self._position:
@@ -189,7 +186,6 @@ class EndWatch:
 
         Args:
             polled_s: Reading of the reader's `PollClock`.
-            position: Next offset of the reader.
             known_end: End offset of the partition before the reading began.
         """
         if position != self._position:
@@ -229,9 +225,6 @@ class PartitionConsumer:
         on_error: Callback for asynchronous client errors.
         doing: Activity for the error of a refused property.
         gather_ms: See `ClientSettings.consumer_config`.
-
-    Attributes:
-        position: Next offset.
 
     Raises:
         KafkaAdapterError: A client property is refused.
@@ -282,7 +275,6 @@ class PartitionConsumer:
         self.move_to(offset)
 
     def move_to(self, offset: int) -> None:
-        """Continue at another offset of the same partition."""
         self.position, self._leader_epoch = offset, -1
         self.resume()
 
@@ -338,7 +330,6 @@ class PartitionConsumer:
         close_aside(replaced)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
         if self._watch is not None:
             self._watch.close()

@@ -114,8 +114,6 @@ class Pace:
 
 @dataclass(slots=True)
 class _Partition:
-    """Position of the reader in one partition."""
-
     topic: Topic
     name: str
     number: int
@@ -173,14 +171,13 @@ class LogReader:
     Args:
         topics: What to read, as the cluster described it; all partitions of each.
         sink: Takes the inputs, in the reader's thread. While it blocks nothing is fetched beyond
-            `ClientTuning.fetch_queue_kib`: that is the back-pressure.
+            `kafka.fetch_queue_kib`: that is the back-pressure.
         group_id: librdkafka wants one; nothing is ever committed to it.
         on_availability: Called with True or False, in the reader's thread, on each change.
         on_findings: Called with what each look at the topics has found, in the reader's thread.
         policies: Of topics that are looked at, too (see `TopicWatch`).
         on_failure: Called once from the reader's thread if it ends by an exception.
         clock: Seconds, for `PositionReached.as_of_s`.
-        thread_name: What the thread is called.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topic_policy import SideTopic
+    from statechannel.kafka.topic_policy import ChannelTopics, SideTopic
 
 _BATCH = 2_000
 _POLL_S = 0.2
@@ -61,7 +61,6 @@ class PartitionTail:
 
     Args:
         topic: Role that the records are given.
-        name: Name of the Kafka topic.
         group_id: librdkafka wants one; nothing is ever committed to it.
         timeout_s: Longest wait for Kafka without any progress.
         observe_headers: Called with the offset and the headers of each record that has some, before it is returned.
@@ -94,7 +93,6 @@ class PartitionTail:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._consumer.close()
 
     def span(self, *, start: int = 0, from_time_ms: int | None = None) -> Span:
@@ -146,7 +144,6 @@ class PartitionTail:
         """Batches of records from `start` on, without end; an empty one after each quiet moment.
 
         Args:
-            start: First offset.
             stop: Asked between two batches.
         """
         for batch in self._batches(start, until=None):
@@ -194,7 +191,6 @@ class PartitionTail:
                 raise translate(error, self._doing("reading"), secrets=self._settings.secrets())
 
     def _records(self, messages: Sequence[Message], until: int | None) -> list[RecordRead]:
-        """Messages below `until` as records."""
         topic, partition = self._topic, self._place[1]
         if self._observe_headers is not None:
             for message in messages:
@@ -232,6 +228,27 @@ class PartitionTail:
         self._error = error
 
 
+def channel_tail(
+    settings: ClientSettings,
+    topics: ChannelTopics,
+    topic: Topic,
+    partition: int = 0,
+    *,
+    timeout_s: float,
+    observe_headers: Callable[[int, Headers], None] | None = None,
+) -> PartitionTail:
+    """A reader of one of the channel's own topics."""
+    return PartitionTail(
+        settings,
+        topic,
+        topics.names[topic],
+        partition,
+        group_id=topics.reader_group,
+        timeout_s=timeout_s,
+        observe_headers=observe_headers,
+    )
+
+
 def side_tail(
     settings: ClientSettings,
     topic: SideTopic,
@@ -257,7 +274,6 @@ class WriteResult:
     Attributes:
         produced: Records for the client; the last of them it may have had no room for.
         offset: That of the last confirmed record; None if Kafka did not report it.
-        error: The first reported error.
     """
 
     produced: int = 0
@@ -290,9 +306,6 @@ class BlockingWriter:
         doing: Activity with its object: "appending to bundle-state-requests-0".
         timeout_s: Bound of the delivery of a record.
         properties: Properties of the client that differ from those of the channel's own producer.
-
-    Attributes:
-        last_error: The client's last error.
     """
 
     def __init__(
@@ -319,9 +332,6 @@ class BlockingWriter:
 
     def write(self, records: Iterable[tuple[int, bytes | None, bytes | None]], headers: Headers = ()) -> WriteResult:
         """Write records (partition, key, value), in bounded memory; a little more than `timeout_s` without progress ends it.
-
-        Args:
-            headers: Of each record.
 
         Raises:
             KafkaAdapterError: The client refused a record, or failed for good.
@@ -406,7 +416,6 @@ def append_and_wait(
     """Append one record and wait until the log has it.
 
     Args:
-        headers: Of the record.
         repeatable: A second copy of the record does no harm. Then the client needs no id from Kafka, for which librdkafka
             waits half a second.
 

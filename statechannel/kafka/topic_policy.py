@@ -8,11 +8,7 @@ from enum import StrEnum
 from typing import ClassVar, Final, Protocol
 
 from statechannel.protocol.log import Topic
-
-MINUTE_MS: Final = 60_000
-HOUR_MS: Final = 60 * MINUTE_MS
-DAY_MS: Final = 24 * HOUR_MS
-MIB: Final = 1024 * 1024
+from statechannel.settings.groups_cluster import DAY_MS, HOUR_MS, MINUTE_MS, ChannelSettings
 
 LEADER: Final = "leader"
 """Role of the election topic, which no engine reads or writes."""
@@ -44,7 +40,6 @@ class Requirement:
     hard: bool = True
 
     def met_by(self, value: str | None) -> bool:
-        """Whether the actual value satisfies the requirement."""
         if value is None:
             return False
         if self.rule is SettingRule.EXACTLY:
@@ -64,21 +59,6 @@ def _as_set(value: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelLags:
-    """The times of the channel topic; the defaults are those of protocol.md section 6.
-
-    Shorter ones are for tests that need the cleaner to run.
-    """
-
-    min_compaction_lag_ms: int = HOUR_MS
-    max_compaction_lag_ms: int = DAY_MS
-    segment_ms: int = 10 * MINUTE_MS
-    delete_retention_ms: int = 7 * DAY_MS
-    min_cleanable_dirty_ratio: float = 0.1
-    segment_bytes: int = 64 * MIB
-
-
-@dataclass(frozen=True, slots=True)
 class TopicPolicy:
     """Policy of one topic.
 
@@ -93,7 +73,6 @@ class TopicPolicy:
     partitions: int | None = 1
 
     def creation_settings(self) -> dict[str, str]:
-        """The settings that a new topic gets."""
         return {r.setting: r.wanted for r in self.requirements}
 
 
@@ -101,9 +80,7 @@ class TopicSet(Protocol):
     """Topics that are created and verified together.
 
     Attributes:
-        policies: Topic name to policy.
         refusal: What it means if a topic has a hard difference.
-        remedy: What to do then.
     """
 
     @property
@@ -128,7 +105,7 @@ _COMPACT = Requirement("cleanup.policy", SettingRule.EXACTLY, "compact")
 # --- the channel's own topics ---------------------------------------------------------------------------------------
 
 
-def channel_policy(t: ChannelLags) -> TopicPolicy:
+def channel_policy(t: ChannelSettings) -> TopicPolicy:
     """Policy of the compacted channel topic (protocol.md section 6)."""
     ratio = f"{t.min_cleanable_dirty_ratio:g}"
     return TopicPolicy(
@@ -191,7 +168,7 @@ class ChannelTopics:
     """
 
     channel: str = "bundle-state"
-    lags: ChannelLags = field(default_factory=ChannelLags)
+    settings: ChannelSettings = field(default_factory=ChannelSettings)
     refusal: ClassVar[str] = _REFUSAL
     remedy: ClassVar[str] = _REMEDY
 
@@ -206,7 +183,6 @@ class ChannelTopics:
 
     @property
     def leader_topic(self) -> str:
-        """The election topic."""
         return f"{self.channel}-leader"
 
     @property
@@ -220,9 +196,8 @@ class ChannelTopics:
 
     @property
     def policies(self) -> Mapping[str, TopicPolicy]:
-        """Topic name to policy, all four."""
         return {
-            self.names[Topic.CHANNEL]: channel_policy(self.lags),
+            self.names[Topic.CHANNEL]: channel_policy(self.settings),
             self.names[Topic.REGISTRY]: registry_policy(),
             self.names[Topic.REQUESTS]: requests_policy(),
             self.leader_topic: leader_policy(),
@@ -239,12 +214,10 @@ class ObservedTopics:
 
     @property
     def names(self) -> Mapping[Topic, str]:
-        """The topics, by role."""
         return {role: name for role, name in self.topics.names.items() if role is not Topic.REQUESTS}
 
     @property
     def policies(self) -> Mapping[str, TopicPolicy]:
-        """Topic name to policy."""
         return {name: self.topics.policies[name] for name in self.names.values()}
 
 
@@ -286,7 +259,6 @@ class LightLags:
 
     Attributes:
         retention_ms: A record older than this may be gone: at least twice the age at which reports are renewed.
-        delete_retention_ms: Retention of a tombstone.
     """
 
     retention_ms: int = HOUR_MS
@@ -331,7 +303,6 @@ class LoadTopics:
 
     @property
     def top_bundles(self) -> str:
-        """Topic of the heaviest bundles of each broker."""
         return f"{self.channel}-{TOP_BUNDLES}"
 
     @property
@@ -346,16 +317,12 @@ class LoadTopics:
         }
 
 
-def policies_topic(channel: str, delete_retention_ms: int = 7 * DAY_MS) -> SideTopic:
-    """The policies: key is kind and name; operators write, by commands.
-
-    Args:
-        delete_retention_ms: Retention of tombstones: a reader that was away for longer starts over.
-    """
+def policies_topic(channel: str) -> SideTopic:
+    """The policies: key is kind and name; operators write, by commands."""
     requirements = (
         _COMPACT,
         _LOG_TIME,
-        Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(delete_retention_ms)),
+        Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(7 * DAY_MS)),  # longer away: a reader starts over
         _CLEAN_ELECTION,
         Requirement("max.message.bytes", SettingRule.AT_LEAST, "200000"),
         Requirement("segment.ms", SettingRule.AT_MOST, str(DAY_MS), hard=False),

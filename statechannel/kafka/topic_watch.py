@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from statechannel.kafka.topic_policy import TopicPolicy
     from statechannel.kafka.topics import TopicInfo, TopicSettingDifference
 
+_SETTINGS_S = 30.0
+"""Time between two queries for settings."""
 _CONFIRMATIONS = 2
 """Answers in a row that must agree: a broker that has just come back may know less for a moment."""
 
@@ -66,10 +68,8 @@ class TopicWatch:
         topics: Opened topics; of others only the ends are queried.
         interval_s: Time between two rounds while all is well.
         retry_s: Time between two rounds after one without an answer, or with findings.
-        timeout_s: Bound of one round.
         compacted: Names of topics whose logs must begin at offset 0: compaction alone never moves the start of a log.
         policies: Of the topics whose settings are compared, by name; may change, in any thread.
-        settings_s: Time between two queries for settings.
     """
 
     def __init__(
@@ -82,7 +82,6 @@ class TopicWatch:
         timeout_s: float = 3.0,
         compacted: Collection[str] = (),
         policies: Mapping[str, TopicPolicy] = MappingProxyType({}),
-        settings_s: float = 30.0,
     ) -> None:
         self._admin = AdminHandle(settings)
         self._topics = {info.name: info for info in topics}
@@ -91,7 +90,6 @@ class TopicWatch:
         self._timeout_s = timeout_s
         self._compacted = frozenset(compacted)
         self._compared = _ComparedTopics(self._topics, policies, settings.bootstrap_servers)
-        self._settings_every_s = settings_s
         self._settings_next_s = 0.0
         self._next_s = 0.0
         self._asked_s = 0.0
@@ -103,7 +101,6 @@ class TopicWatch:
         self._suspicions: dict[Place, int] = {}
 
     def hurry(self) -> None:
-        """Ask again as soon as possible."""
         self._next_s = 0.0
 
     def due(self, now_s: float) -> bool:
@@ -149,7 +146,7 @@ class TopicWatch:
                 TopicCollection(names), request_timeout=self._timeout_s
             )
         if compared and (self._asked_s >= self._settings_next_s or self._compared.is_new):
-            self._settings_next_s = self._asked_s + self._settings_every_s
+            self._settings_next_s = self._asked_s + _SETTINGS_S
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in sorted(compared)]
             self._settings = self._admin.client.describe_configs(resources, request_timeout=self._timeout_s)
         self._ends = self._offsets(positions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -246,7 +243,6 @@ class _ComparedTopics:
         self.is_new = False
 
     def begin(self) -> set[str]:
-        """The topics to be compared in a round."""
         before, self._compared = self._compared, dict(self._policies)
         self.is_new = not before.keys() >= self._compared.keys()
         return set(self._compared)
@@ -292,7 +288,6 @@ class _ComparedTopics:
 
 
 def _outcome(future: Future[Any]) -> tuple[Any, KafkaError | None]:
-    """The answer, or the error instead of it."""
     try:
         return future.result(timeout=0), None
     except KafkaException as error:

@@ -93,8 +93,6 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class KafkaNode:
-    """One broker of the Kafka cluster."""
-
     node: int
     address: str
     rack: str | None
@@ -106,7 +104,6 @@ class KafkaCluster:
 
     Attributes:
         controller: Id of the controller, or of the node that represents it (KRaft); None if there is none.
-        nodes: Those that are up, by id.
     """
 
     cluster_id: str
@@ -144,7 +141,6 @@ class TopicAdmin(BoundedAdmin):
         """The topics among `names` that exist, with all their settings.
 
         Args:
-            names: Topics.
             created: All of them were just created: unknown topics are retried for a while.
         """
         ends_s = time.monotonic() + self._settings.tuning.topic_grace_s
@@ -172,7 +168,6 @@ class TopicAdmin(BoundedAdmin):
         Idempotent; an existing topic is not changed (`inspect` compares it with its policy).
 
         Args:
-            topics: Names and policies.
             partitions: Of the channel topic; fixed from then on.
             replication_factor: Replicas of each topic; -1: the cluster's default.
 
@@ -269,7 +264,6 @@ class TopicAdmin(BoundedAdmin):
     # --- the cluster ------------------------------------------------------------------------------------------------
 
     def cluster(self) -> KafkaCluster:
-        """Its id, its controller, its nodes."""
         description = self._patiently(
             lambda left_s: self._wait(self._admin.describe_cluster(request_timeout=left_s), "describing the cluster")
         )
@@ -293,8 +287,6 @@ class TopicAdmin(BoundedAdmin):
         return self._patiently(ask)
 
     def group_members(self, group: str) -> tuple[GroupMember, ...]:
-        """The present members of a consumer group."""
-
         def ask(left_s: float) -> ConsumerGroupDescription:
             (future,) = self._admin.describe_consumer_groups([group], request_timeout=left_s).values()
             description: ConsumerGroupDescription = self._wait(future, f"describing group {group}")
@@ -304,7 +296,6 @@ class TopicAdmin(BoundedAdmin):
         return tuple(sorted(GroupMember(member.client_id, member.host.lstrip("/")) for member in members))
 
     def places(self, names: Collection[str]) -> dict[str, tuple[PartitionPlace, ...]]:
-        """Leaders and replicas of the existing topics' partitions."""
         return {
             name: tuple(
                 PartitionPlace(
@@ -321,7 +312,6 @@ class TopicAdmin(BoundedAdmin):
 
 
 def info_of(name: str, description: TopicDescription, settings: Mapping[str, str]) -> TopicInfo:
-    """What two answers of Kafka say of a topic."""
     return TopicInfo(
         name=name,
         topic_id=str(description.topic_id),
@@ -420,11 +410,7 @@ def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: To
 
 
 def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
-    """Differences of one topic from its policy. Pure.
-
-    Args:
-        server: Addresses for the commands.
-    """
+    """Differences of one topic from its policy. Pure."""
     return [
         *_partition_differences(info, policy),
         *(
@@ -470,7 +456,6 @@ def alter_command(server: str, topic: str, setting: str, value: str) -> str:
 
 
 def missing_topic(name: str, policy: TopicPolicy, server: str) -> TopicSettingDifference:
-    """A topic that does not exist, as a difference."""
     configs = "".join(f" --config {setting}={value}" for setting, value in policy.creation_settings().items())
     return TopicSettingDifference(
         topic=name,
@@ -538,7 +523,6 @@ def _has_leaders(description: TopicDescription) -> bool:
 
 
 def client_versions() -> dict[str, str]:
-    """Versions of the client library and of what it wraps."""
     return {"confluent-kafka": metadata.version("confluent-kafka"), "librdkafka": confluent_kafka.libversion()[0]}
 
 

@@ -76,13 +76,10 @@ class LogWriter:
     an epoch only. A producer that hangs for ever after a restart of Kafka, as librdkafka may, is replaced thereby, too.
 
     Args:
-        settings: How to reach Kafka.
-        topic_names: Topic names by role.
         sink: Takes the inputs; called from the poll thread, one at a time, in the order of the
             delivery reports (after `close`, from the thread that still appends). It must not
             block for long: no other report is served meanwhile.
         on_failure: Called once from the poll thread if that thread ends by an exception.
-        make_producer: For tests.
     """
 
     def __init__(

@@ -96,7 +96,6 @@ def is_new_namespace(text: str) -> bool:
 
 
 def is_bundle(text: str) -> bool:
-    """Whether the text is a well-formed bundle key."""
     return _BUNDLE.fullmatch(text) is not None
 
 
@@ -201,7 +200,6 @@ class BundleRange(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def partition_of(namespace: str, partitions: int) -> int:
-    """The one partition that holds all keys of a namespace."""
     return crc32(namespace.encode()) % partitions
 
 

@@ -77,7 +77,6 @@ class Undecodable(NamedTuple):
 
 
 def is_broker_id(text: object) -> TypeGuard[str]:
-    """Whether this is a valid broker id or incarnation."""
     return isinstance(text, str) and _BROKER(text) is not None
 
 
@@ -161,7 +160,6 @@ def decode(value: bytes, *, namespace: bool, newest: int = NEWEST_FORMAT) -> Rec
 
 
 def decode_heartbeat(value: bytes | None, newest: int = NEWEST_FORMAT) -> Record | None:
-    """Decode the value of `!heartbeat`; None if it is invalid."""
     record = None if value is None else decode_form(value, _HEARTBEAT_FORMS, newest=newest)
     if not isinstance(record, Record):
         return None

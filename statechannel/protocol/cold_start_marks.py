@@ -96,8 +96,6 @@ class Marks:
 
     Attributes:
         newest: Offset of the newest mark that counts; -1 without one.
-        mark: Its content.
-        heartbeat: The newest heartbeat read.
         head: The newest mark of a lost head that counts, and its offset; None without one.
         highest: Highest version that heartbeats and marks of cold starts name: keys that had it may have left no trace.
     """

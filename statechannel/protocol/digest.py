@@ -41,7 +41,6 @@ def line(key: KeyState) -> bytes:
 def line_of(
     name: str, version: int, state: str | None, from_: str | None, to: str | None, accepted_id: str | None
 ) -> bytes:
-    """The line of a key with the given fields."""
     return orjson.dumps([name, version, state, from_, to, accepted_id]) + b"\n"
 
 

@@ -42,7 +42,6 @@ class Joiner:
     """Reads one partition leniently: held records may be wrong until the join is complete (R4).
 
     Attributes:
-        held: Record held for each key.
         last: Offset of the last record of every key of this partition.
         nulls: Keys whose last record is a null.
         applied: Offset of the last record read; -1 before the first.
@@ -159,7 +158,6 @@ class Joiner:
         self.applied = offset
 
     def hold(self, key: bytes, held: HeldRecord) -> None:
-        """Start with a held record."""
         self._known(key)
         self.held[key] = held
 
@@ -298,7 +296,6 @@ class Aside:
         self._applied: tuple[int, int | None] = (-1, None)
 
     def read(self, record: RecordRead) -> None:
-        """Apply the next record."""
         self._kept.append(record)
         self._bytes += len(record.value or b"")
         self._control_read(record)

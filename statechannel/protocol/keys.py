@@ -116,7 +116,6 @@ class KeyState:
 
     @property
     def name(self) -> str:
-        """The key as text."""
         return self.key.decode()
 
     @property
@@ -153,7 +152,6 @@ class KeyState:
 
     @property
     def children(self) -> list[str] | None:
-        """Range names of the children."""
         return None if self.bounds is None else children_of(self.bounds)
 
     def __repr__(self) -> str:
@@ -164,7 +162,6 @@ class Ring:
     """The tree of one namespace: its live leaves in ring order, and its Deleted parents.
 
     Attributes:
-        live: Live bundles by lower bound.
         parents: Deleted parents, kept while the namespace exists.
         owned: Number of live bundles that are not Unassigned.
         highest: Highest version of the namespace and its bundles. Children of a split are above their parent, so the

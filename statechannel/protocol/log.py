@@ -30,11 +30,7 @@ class RecordRead(NamedTuple):
 
 
 class RecordsRead(NamedTuple):
-    """A non-empty batch of records of one partition in log order, equivalent to single records, but faster in a replay.
-
-    Attributes:
-        size_bytes: Of their values.
-    """
+    """A non-empty batch of records of one partition in log order, equivalent to single records, but faster in a replay."""
 
     records: Sequence[RecordRead]
     size_bytes: int = 0

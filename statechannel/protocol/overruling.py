@@ -127,7 +127,6 @@ class StrictReader:
         return None if self._marks.head is None else self._marks.head[1]
 
     def read(self, record: RecordRead) -> Judgement:
-        """Judge the next record."""
         judgement = self.view.read(record.offset, record.key, record.value)
         if judgement.verdict is Verdict.ASSERT_STALE:
             self.restated.read(record.offset, judgement)
@@ -235,7 +234,6 @@ def lift(view: View, version: int) -> list[str]:
 
 
 def _assert_of(key: KeyState) -> Record:
-    """An assert of the accepted state, for the walk from the namespaces."""
     state = key.state or State.ABSENT
     held: tuple[Any, ...] = ("held", -1, "held", "held", {}, key.version, key.accepted_id, state, key.from_, key.to)
     record = Record(Kind.ASSERT, *held)

@@ -20,8 +20,6 @@ NEWEST_FORMAT: Final = 1
 
 
 class Kind(StrEnum):
-    """Kind of a record."""
-
     PROPOSAL = "proposal"
     ASSERT = "assert"
     HEARTBEAT = "heartbeat"

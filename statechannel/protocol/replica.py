@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """Phase of a reader."""
-
     CLOSED = "closed"  # not opened yet, or to be opened again
     READING = "reading"  # to the end as of the start
     WAITING = "waiting"  # for a heartbeat that vouches for what was read

@@ -328,7 +328,6 @@ class View:
                 del keys[member.key]
 
     def get(self, key: str) -> KeyState | None:
-        """State of a key that exists."""
         state = self.keys.get(key.encode(errors="replace"))
         return state if state is not None and state.state is not None else None
 
@@ -337,7 +336,6 @@ class View:
         return (key for key in self.keys.values() if key.state is not None)
 
     def live(self) -> Iterator[KeyState]:
-        """Every live bundle."""
         return (key for key in self.existing() if key.lower >= 0 and key.state is not State.DELETED)
 
 

@@ -42,44 +42,18 @@ class Moment(Protocol):
     """Prefix of an audit: the records up to an offset (the same in each partition), or up to a time."""
 
     @property
-    def offset(self) -> int | None:
-        """The offset, if one was given."""
-        ...
+    def offset(self) -> int | None: ...
 
     def __call__(self, record: RecordRead) -> bool:
         """Whether the record lies in the prefix; the first that does not ends its partition's."""
         ...
 
 
-def audit_full(
-    partition: int, partitions: int, records: Iterable[RecordRead], observe: Observer | None = None
-) -> PartitionAudit:
-    """Judge every record from the first on; the log must have no gaps."""
-    return audit_part(partition, partitions, records, STRICT, observe)
-
-
-def audit_join(
-    partition: int,
-    partitions: int,
-    records: Iterable[RecordRead],
-    *,
-    oldest_kept_ms: int,
-    observe: Observer | None = None,
-) -> PartitionAudit:
-    """Read as a joining member would (protocol.md section 5), in two passes over the records.
-
-    Args:
-        oldest_kept_ms: See `join_facts`.
-    """
-    facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
-    return audit_part(partition, partitions, records, facts, observe)
-
-
 def audit_part(
     partition: int,
     partitions: int,
     records: Iterable[RecordRead],
-    facts: ReadFacts,
+    facts: ReadFacts = STRICT,
     observe: Observer | None = None,
     join_observer: JoinObserver | None = None,
 ) -> PartitionAudit:
@@ -113,7 +87,6 @@ class AuditFindings:
     heads_lost: dict[int, int] = field(default_factory=dict)
 
     def add(self, other: AuditFindings) -> None:
-        """Add the findings of another part."""
         self.verdicts.update(other.verdicts)
         self.owners.update(other.owners)
         self.bundles += other.bundles

@@ -6,9 +6,10 @@ Records may be passed in pieces, so that a caller with records of several partit
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from statechannel.protocol.bulk_fold import judge_many
 from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
@@ -20,22 +21,37 @@ from statechannel.protocol.view import Judgement, View
 from statechannel.replay.survey import FormatStop, ReadFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from statechannel.protocol.bulk_fold import Row
     from statechannel.protocol.cold_start_marks import HeadMark
     from statechannel.protocol.overruling import MarkedColdStart
     from statechannel.protocol.record import Record
 
-    Observer = Callable[[RecordRead, Judgement], None]
+Observer = Callable[[RecordRead, Judgement], None]
+"""Gets every record that is judged strictly, with its judgement."""
 
 
-class JoinObserver(Protocol):
-    """Observer of what happens between the records that are judged: a join, and cold starts."""
+def each_of(observers: Sequence[Observer]) -> Observer | None:
+    """Several observers as one; None if there is none."""
+    if len(observers) <= 1:
+        return observers[0] if observers else None
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        for observer in observers:
+            observer(record, judgement)
+
+    return observe
+
+
+class JoinObserver:
+    """Observer of what happens between the records that are judged: a join, and cold starts.
+
+    A subclass ignores what it does not define.
+    """
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         """The joining reader now holds this record for its key."""
-        ...
 
     def joined(self, view: View, *, sure: bool) -> None:
         """The final view of the joining reader, before anything is judged by it.
@@ -43,11 +59,28 @@ class JoinObserver(Protocol):
         Args:
             sure: A heartbeat vouches for it.
         """
-        ...
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         """A cold start has changed accepted states; `view` has the new ones, in new objects."""
-        ...
+
+
+class Listeners(JoinObserver):
+    """Passes observations to several observers."""
+
+    def __init__(self, listening: Sequence[JoinObserver]) -> None:
+        self._listening = listening
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        for observer in self._listening:
+            observer.taken(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        for observer in self._listening:
+            observer.joined(view, sure=sure)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        for observer in self._listening:
+            observer.overruled(cold_start, view)
 
 
 @dataclass(slots=True)
@@ -128,7 +161,6 @@ class PartReader:
         return self._reader.view
 
     def result(self) -> PartitionAudit:
-        """Findings of all records read."""
         if self._joiner is not None:
             self._joined(self._joiner)
         while self._due:

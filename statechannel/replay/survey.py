@@ -49,7 +49,6 @@ class ReadFacts(NamedTuple):
     head_lost: int = 0
 
     def is_lenient(self, offset: int) -> bool:
-        """Whether the record at this offset is read leniently."""
         return self.tentative or offset <= self.lenient_to
 
 
@@ -85,6 +84,15 @@ def has_gaps(records: Sequence[RecordRead], end_offset: int, *, oldest_kept_ms: 
             return True
         expected, before_ms = record.offset + 1, record.timestamp_ms
     return expected != end_offset and could_be_cleaned(before_ms, oldest_kept_ms, 0)
+
+
+def facts_of(
+    records: Sequence[RecordRead], end_offset: int, *, oldest_kept_ms: int, first_offset: int = 0
+) -> ReadFacts:
+    """How a partition is read: strictly, or like a joining member where it has gaps."""
+    if has_gaps(records, end_offset, oldest_kept_ms=oldest_kept_ms):
+        return join_facts(records, oldest_kept_ms=oldest_kept_ms, first_offset=first_offset)
+    return STRICT
 
 
 def usable_clean_to(key: bytes | None, value: bytes | None, offset: int) -> int:
@@ -159,7 +167,6 @@ class Knowing:
         self._highest: CompleteFrom | None = None
 
     def take(self, record: RecordRead) -> None:
-        """Apply the next record."""
         if record.offset != self._next and could_be_cleaned(self._before_ms, self._oldest_kept_ms, 0):
             self._rise(record.offset - 1)
         self._next, self._before_ms = record.offset + 1, record.timestamp_ms

@@ -13,12 +13,14 @@ from statechannel.broker import arguments
 from statechannel.broker.assembly import open_observer
 from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import HINTS, ChannelStoppedError, Stopped
-from statechannel.broker.loop_thread import LoopThread
+from statechannel.broker.loop_thread import BlockingTwin, LoopThread, in_loop, waiting
 from statechannel.broker.opening_process import OfOneProcess
 from statechannel.broker.peeks import Peeks
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
 from statechannel.engine.freshness import patience_s
+from statechannel.operations import checks
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import RequestCommand
 from statechannel.settings import Settings
 
 if TYPE_CHECKING:
@@ -134,9 +136,9 @@ class Router(OfOneProcess):
             ChannelStoppedError: A record of a newer format, ...; `stopped.reason` says which.
             JoinTimeoutError: It took too long.
         """
-        arguments.instance("settings", settings, Settings)
+        checks.instance("settings", settings, Settings)
         if join_timeout_s is not None:
-            arguments.seconds("join_timeout_s", join_timeout_s)
+            checks.seconds("join_timeout_s", join_timeout_s)
         by_group = arguments.groups_of(groups, None, cls.open, settings)
         values = arguments.settings_of(settings, by_group)
         limit_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
@@ -174,7 +176,7 @@ class Router(OfOneProcess):
         cached = self._entry(now_s, name) if name.__class__ is str else None
         if cached is not None and self._host.stopped is None:
             return self._route(cached.outcome, cached.basis.replica, now_s, stale=False)
-        arguments.text("name", name)
+        checks.text("name", name)
         if (forked := self._host.process.forked) is not None:
             return Undetermined("forked", forked.detail, HINTS["forked"])
         self._require_open()
@@ -213,7 +215,7 @@ class Router(OfOneProcess):
             KafkaAdapterError: The request for an assignment could not be written.
         """
         limit_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s
-        arguments.seconds("timeout_s", limit_s)
+        checks.seconds("timeout_s", limit_s)
         answer = self.lookup(name)
         if isinstance(answer, Route | BoundTo | NotFound):
             return answer
@@ -260,7 +262,7 @@ class Router(OfOneProcess):
         says so (`no-broker`, `joining`).
         """
         if namespace is not None:
-            arguments.text("namespace", namespace)
+            checks.text("namespace", namespace)
         self._require_open()
         bundles = self._member.picture().bundles
         if namespace is None:
@@ -270,7 +272,7 @@ class Router(OfOneProcess):
 
     def owned_by(self, broker: str) -> list[BundleSeen]:
         """The bundles that a broker serves now; in the loop's thread."""
-        arguments.text("broker", broker)
+        checks.text("broker", broker)
         self._require_open()
         return [bundle for bundle in self._member.picture().bundles if bundle.owner == broker]
 
@@ -305,8 +307,8 @@ class Router(OfOneProcess):
             ChangesError: A record of a newer format (`reason` is `newer-format`).
             ChannelStoppedError: The router has stopped.
         """
-        arguments.offsets("since", since)
-        arguments.whole("limit", limit, 1)
+        checks.offsets("since", since)
+        checks.whole("limit", limit, 1)
         replicas = self._host.engine.replicas
         wanted = {r.partition: r.position if since is None else since.get(r.partition, 0) for r in replicas}
         pause_s = RESUME_FIRST_S
@@ -337,8 +339,8 @@ class Router(OfOneProcess):
             ArgumentTypeError, ArgumentValueError: An argument is invalid.
             ChangesError: The past cannot be read now; a gap is an item of the stream.
         """
-        arguments.offsets("since", since)
-        arguments.offsets("until", until)
+        checks.offsets("since", since)
+        checks.offsets("until", until)
         self._host.process.require()
         wanted = {partition: since.get(partition, 0) for partition in until}
         for partition, end in sorted(until.items()):
@@ -419,12 +421,13 @@ class RouterOpening:
             await self._router.close()
 
 
-class BlockingRouter(OfOneProcess):
+class BlockingRouter(BlockingTwin):
     """See `Router`. `lookup` and `follow` run in the caller's thread, all else on a private event loop."""
 
+    _twin: Router
+
     def __init__(self, loop: LoopThread, router: Router) -> None:
-        self._loop = loop
-        self._router = router
+        super().__init__(loop, router)
         self.lookup, self.follow = router.lookup, router.follow
 
     @classmethod
@@ -449,52 +452,17 @@ class BlockingRouter(OfOneProcess):
             loop.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._loop.process.forked is None:  # as with `BlockingStateChannel`
-            self.close()
-
-    def wait(self, name: str, timeout_s: float | None = None, *, assign: bool = False) -> RouteAnswer:
-        """See `Router.wait`."""
-        return self._loop.call(self._router.wait(name, timeout_s, assign=assign))
+    wait = waiting(Router.wait, from_hooks=True)
+    bundles = in_loop(Router.bundles)
+    owned_by = in_loop(Router.owned_by)
+    brokers = in_loop(Router.brokers)
+    positions = in_loop(Router.positions)
+    digest = in_loop(Router.digest)
 
     def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> Iterator[Change | ChangesGap]:
         """See `Router.changes`. Each step of the iterator waits for the next change."""
-        yield from self._loop.iterate(self._router.changes(since, limit=limit))
+        yield from self._loop.iterate(self._twin.changes(since, limit=limit))
 
     def past(self, since: Mapping[int, int], until: Mapping[int, int]) -> Iterator[Change | ChangesGap]:
         """See `Router.past`."""
-        yield from self._loop.iterate(self._router.past(since, until))
-
-    def bundles(self, namespace: str | None = None) -> list[BundleSeen]:
-        """See `Router.bundles`."""
-        return self._loop.ask(lambda: self._router.bundles(namespace))
-
-    def owned_by(self, broker: str) -> list[BundleSeen]:
-        """See `Router.owned_by`."""
-        return self._loop.ask(lambda: self._router.owned_by(broker))
-
-    def brokers(self) -> list[BrokerSeen]:
-        """See `Router.brokers`."""
-        return self._loop.ask(self._router.brokers)
-
-    def positions(self) -> dict[int, int]:
-        """See `Router.positions`."""
-        return self._loop.ask(self._router.positions)
-
-    def digest(self) -> tuple[str, dict[int, int]]:
-        """See `Router.digest`."""
-        return self._loop.ask(self._router.digest)
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """See `Router.stopped`."""
-        return self._router.stopped
-
-    def close(self) -> None:
-        """See `Router.close`. A second call does nothing."""
-        self._loop.finish(self._router.close)
+        yield from self._loop.iterate(self._twin.past(since, until))

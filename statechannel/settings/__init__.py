@@ -2,7 +2,7 @@
 
 `load` reads them; `require_relations` checks those that a program made;
  `to_engine` and `to_identity` turn them into the plain values that the engine takes. Every setting has
-its reason next to it; design/settings.md is generated from them.
+its reason next to it; design/reference/settings.md is generated from them.
 """
 
 from statechannel.settings.errors import SettingsError

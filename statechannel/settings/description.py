@@ -42,7 +42,6 @@ class SettingText:
 
     @property
     def variable(self) -> str:
-        """Its variable in the environment."""
         return ENV_PREFIX + self.name.replace(".", ENV_DELIMITER).upper()
 
     def fields(self) -> dict[str, Any]:
@@ -59,7 +58,6 @@ class SettingText:
 
 
 def relations_of(name: str) -> list[str]:
-    """Rules between this setting and others, as sentences."""
     return [
         f"{relation.left} {relation.relation} {relation.right}: {relation.why}"
         for relation in RELATIONS

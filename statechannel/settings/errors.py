@@ -11,7 +11,6 @@ class SettingsError(StateChannelError):
     """A setting is unknown, malformed, out of bounds, or contradicts another one.
 
     Attributes:
-        problems: One sentence for each problem.
         settings: The whole tree if each value is valid and only rules between them are broken; else None.
     """
 

@@ -17,7 +17,6 @@ def setting(default: Any, why: str, *, pip_192: str = "", form: str = "", **boun
     """Declare a setting.
 
     Args:
-        default: Default value.
         why: Meaning, and the reason for the default.
         pip_192: Name of the nearest setting or constant of Pulsar's load manager extension (PIP-192 as built).
         form: Form of a text, for people; `pattern` checks it.

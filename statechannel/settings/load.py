@@ -46,7 +46,6 @@ class _Places(NamedTuple):
     options_origin: str | None
 
     def of(self, group: str, name: str, value: str) -> str:
-        """Place, name and value of a setting."""
         setting = f"{group}.{name}{value}" if name else f"{group}{value}"
         variable = f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper()
         if name in self.options.get(group, {}):
@@ -149,7 +148,6 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _from_environment() -> dict[str, Any]:
-    """Values of environment variables, by group and name."""
     variables = {name: text for name, text in os.environ.items() if name.upper().startswith(ENV_PREFIX)}
     plain = _plain(variables)
     if plain is not None:

@@ -22,7 +22,6 @@ OTHER_VARIABLES = (
     "STATECHANNEL_CACHE_DIR",
     "STATECHANNEL_SPARK_JARS",
     "STATECHANNEL_SPARK_CLASS_ARCHIVE_TO",
-    "STATECHANNEL_TEST_ACCELERATOR",
     "STATECHANNEL_TEST_BOOTSTRAP",
     "STATECHANNEL_TEST_SEEDS_FACTOR",
     "STATECHANNEL_TEST_WAIT_S",
@@ -79,12 +78,10 @@ def unit_of(name: str) -> str:
 
 
 def known(groups: SettingsGroups) -> dict[str, list[str]]:
-    """Names of settings, by group."""
     return {name: list(group.model_fields) for name, group in groups.items()}
 
 
 def unknown_in(groups: SettingsGroups, tree: Mapping[str, Any], origin: str) -> Iterator[str]:
-    """A sentence for each unknown name in given values."""
     names = known(groups)
     every = [f"{group}.{name}" for group, fields in names.items() for name in fields]
     for group, values in tree.items():

@@ -41,7 +41,6 @@ class Relation(NamedTuple):
     Attributes:
         left, right: The compared settings. Milliseconds and seconds are distinguished by the last word of their names.
         relation: One of `COMPARISONS`.
-        why: Reason of the rule.
     """
 
     left: str
@@ -169,7 +168,7 @@ def require_relations(settings: Settings, *, by_opening: bool = False) -> None:
     broken = [relation for relation in RELATIONS if not relation.holds(settings)]
     if not broken:
         return
-    hint = "Change one of the two; design/settings.md explains both."
+    hint = "Change one of the two; design/reference/settings.md explains both."
     if by_opening:
         names = dict.fromkeys(name for relation in broken for name in (relation.left, relation.right))
         arguments = [as_argument(*name.split(".")) for name in names]

@@ -32,7 +32,6 @@ def sentence_of(detail: Mapping[str, Any], *, unit: str = "", bounds: Mapping[st
     """What is wrong with a value, as a sentence without a subject: `not a number of seconds (allowed: 0.1 to 3600)`.
 
     Args:
-        detail: One error of the validation library.
         unit: What a number counts, such as `seconds`.
         bounds: All bounds of the value (`ge`, `gt`, `le`, `lt`), and in `form` the form of a text; only one is in `detail`.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -105,58 +106,33 @@ def groups() -> dict[str, type[SettingsGroup]]:
 
 
 ENTROPY_BYTES = 10
+_ENGINE_FIELDS = frozenset(field.name for field in dataclasses.fields(EngineConfig))
 
 
 def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineConfig:
-    """The configuration of an engine.
+    """The configuration of an engine: a setting with the name of one of its fields is that field.
 
     Args:
         partitions: Partitions of the channel's topic; None takes the setting.
     """
     s = settings
+    of_engine = (s.membership, s.leader, s.lookups, s.hooks, s.safe_mode, s.repair, s.limits)
+    same = {name: value for group in of_engine for name, value in group if name in _ENGINE_FIELDS}
     return EngineConfig(
         partitions=partitions or s.channel.partitions,
         compaction_lag_s=s.channel.min_compaction_lag_ms / 1_000,
-        heartbeat_interval_s=s.leader.heartbeat_interval_s,
         member_interval_s=s.membership.interval_s,
         member_expiry_s=s.membership.expiry_s,
         safe_after_s=s.safe_mode.after_s,
-        settle_s=s.safe_mode.settle_s,
-        take_over=s.membership.take_over,
         hook_deadline_s=s.hooks.deadline_s,
-        in_flight_limit_s=s.repair.in_flight_limit_s,
-        retry_interval_s=s.limits.retry_interval_s,
-        unknown_limit_s=s.limits.unknown_limit_s,
-        pending_max=s.limits.pending_max,
         lookup_waiting_max=s.lookups.waiting_max,
         lookup_cached_max=s.lookups.cached_max,
-        assigning_max=s.lookups.assigning_max,
         debt_age_leader_s=s.leader.debt_age_s,
-        debt_batch_max=s.leader.debt_batch_max,
         repair_interval_s=s.repair.interval_s,
-        scan_interval_s=s.repair.scan_interval_s,
         repair_batch_max=s.repair.batch_max,
-        mass_loss_window_s=s.repair.mass_loss_window_s,
-        mass_loss_fraction=s.repair.mass_loss_fraction,
-        mass_loss_pause_s=s.repair.mass_loss_pause_s,
-        decline_memory_s=s.repair.decline_memory_s,
-        handover_window=s.hooks.handover_window,
-        purge_interval_s=s.leader.purge_interval_s,
-        purge_deleted_after_s=s.leader.purge_deleted_after_s,
-        accept_lost_head=s.leader.accept_lost_head,
-        cold_start_after_s=s.leader.cold_start_after_s,
-        cold_start_window=s.leader.cold_start_window,
-        kept_records_max=s.limits.kept_records_max,
         kept_max_bytes=s.limits.kept_max_mib * 2**20,
-        split_parts_max=s.limits.split_parts_max,
-        closing_mark_s=s.lookups.closing_mark_s,
-        operations_max=s.limits.operations_max,
-        remembered_max=s.limits.remembered_max,
-        members_max=s.limits.members_max,
         members_max_bytes=s.limits.members_max_mib * 2**20,
-        replay_tail_records=s.limits.replay_tail_records,
-        lease_s=s.safe_mode.lease_s,
-        bound_tenants=s.lookups.bound_tenants,
+        **same,
     )
 
 
@@ -168,12 +144,13 @@ def to_identity(
     non_persistent: bool = True,
     properties: Mapping[str, str] | None = None,
     extensions: Sequence[str] = (),
+    checks: Sequence[str] = (),
 ) -> Identity:
     """Identity of a new incarnation of a broker, different at each call.
 
     Args:
         listeners: URL for clients, by protocol name.
-        extensions: Names of the extensions that run with it.
+        checks: Checks that these make before it executes requests.
     """
     return Identity(
         broker=broker,
@@ -186,4 +163,5 @@ def to_identity(
         properties=dict(properties or {}),
         software=metadata.version("statechannel"),
         extensions=tuple(extensions),
+        checks=tuple(checks),
     )

@@ -171,11 +171,7 @@ def overlap(first: str, second: str) -> bool:
 
 
 class _Assumed(NamedTuple):
-    """What counts once the mark of a cold start is in the log.
-
-    Attributes:
-        differs: From what is true, in more than debts.
-    """
+    """What counts once the mark of a cold start is in the log."""
 
     truth: Truth
     differs: bool

@@ -18,7 +18,6 @@ class SimCluster(SimStage):
     """A stage with processes.
 
     Attributes:
-        processes: Every process ever started, by number.
         sick: The one that is left sick while the others are judged.
         bent: The one whose view differs from all others' by a fault of the run.
         differing: Who has reported that it differs from whom: names of processes and of brokers.

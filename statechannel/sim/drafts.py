@@ -43,7 +43,6 @@ class Scribe:
         }
 
     def restate(self, key: KeyState, covers: int) -> bytes:
-        """An assert of what a view holds for a key."""
         exists = key.state is not None
         fields = self.head("assert", covers) | {
             "version": key.version if exists else 0,
@@ -61,7 +60,6 @@ class Scribe:
         return encode(self.head("heartbeat", view.applied) | {"clean_to": clean_to})
 
     def proposal(self, key: KeyState, covers: int, fields: Fields) -> Fields:
-        """A proposal that builds on the accepted state of a key."""
         base = {"version": key.version + 1, "base": key.accepted_id}
         return self.head("proposal", covers) | base | fields
 
@@ -89,7 +87,6 @@ def namespace_move(rng: Random, root: KeyState | None, bundles: int) -> Fields:
 
 
 def bundle_move(rng: Random, key: KeyState, brokers: Sequence[str], *, splits: bool, idle: bool) -> Fields:
-    """A legal move of a live bundle."""
     someone = rng.choice(brokers)
     if rng.random() < _FORCE:
         state = rng.choice((State.UNASSIGNED, State.ASSIGNING))

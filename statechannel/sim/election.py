@@ -21,9 +21,7 @@ class Candidate(Protocol):
     alive: bool
 
     @property
-    def at_coordinator(self) -> bool:
-        """Whether it reaches the group."""
-        ...
+    def at_coordinator(self) -> bool: ...
 
     @property
     def halts_election(self) -> bool:

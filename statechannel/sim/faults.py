@@ -109,6 +109,7 @@ SLEEP_MAX_S = 45.0
 REOPENED = 6
 LEAVES_MEANWHILE = 0.3
 PARTIAL_FAULTS = 4
+WHOLE_SPANS_S = (0.3, 2.0, 5.0, 9.0, 15.0, 30.0)
 PARTIAL_SPANS_S = (2.0, 7.0, 15.0, 30.0)
 LAG_MAX_EXPIRIES = 3.0
 ASKED_AFTER_S = (1.0, 4.0, 8.0, 12.0)
@@ -162,26 +163,22 @@ class Faults:
             now_s += rng.expovariate(1 / options.command_every_s)
             entries.append((now_s, None))
         entries.sort(key=lambda entry: entry[0])
+        single = "single connections"
+        sever, hang, lag, reopen = map(self._on_a_victim, (self._sever, self._hang, self._lag, self._reopen))
+        times: dict[str, Random] = {}
         for name, wanted, strike, count in (
             ("sleepers", options.sleepers, self._sleep, SLEEPS),
             ("forgers", options.forgers, self._forge, FORGERIES),
-        ):
-            if wanted:
-                times_s = Random(f"{cluster.seed}/{name}")
-                entries += [(times_s.uniform(5.0, options.duration_s), strike) for _ in range(count)]
-        late = Random(f"{cluster.seed}/single connections")
-        for partial, wanted in ((self._sever, options.links), (self._hang, options.hangs), (self._lag, options.lags)):
-            if wanted:
-                entries += [(late.uniform(5.0, options.duration_s), partial) for _ in range(PARTIAL_FAULTS)]
-        for name, wanted, strike, count in (
-            ("reopened", options.reopened, self._reopen, REOPENED),
+            (single, options.links, sever, PARTIAL_FAULTS),
+            (single, options.hangs, hang, PARTIAL_FAULTS),
+            (single, options.lags, lag, PARTIAL_FAULTS),
+            ("reopened", options.reopened, reopen, REOPENED),
             ("false marks", options.false_marks, self._mark, FALSE_MARKS),
             ("transactions", options.transactions, self._end_transaction, TRANSACTIONS),
             ("added partitions", options.added_partitions, self._add_partition, ADDED_PARTITIONS),
         ):
-            if wanted:
-                times_s = Random(f"{cluster.seed}/{name}")
-                entries += [(times_s.uniform(5.0, options.duration_s), strike) for _ in range(count)]
+            times_s = times.setdefault(name, Random(f"{cluster.seed}/{name}"))
+            entries += [(times_s.uniform(5.0, options.duration_s), strike) for _ in range(count if wanted else 0)]
         if options.late_returns:
             times_s = Random(f"{cluster.seed}/late returns")
             entries += [(times_s.uniform(0.4, 1.0) * options.duration_s, self._night) for _ in range(NIGHTS)]
@@ -208,14 +205,14 @@ class Faults:
     def _kinds(self) -> list[tuple[Fault, float]]:
         on = self._cluster.options
         kinds: list[tuple[Fault, float, bool]] = [
-            (self._crash, 3.0, on.crashes),
+            (self._on_a_victim(self._crash), 3.0, on.crashes),
             (self._outage, 1.0, on.outages),
-            (self._pause, 3.0, on.pauses),
-            (self._cut, 3.0, on.cuts),
-            (self._slow, 2.0, on.slow),
+            (self._on_a_victim(self._pause), 3.0, on.pauses),
+            (self._on_a_victim(self._cut), 3.0, on.cuts),
+            (self._on_a_victim(self._slow), 2.0, on.slow),
             (self._twin, 1.0, on.twins),
             (self._take_over, 1.0, on.take_overs),
-            (self._shutdown, 1.0, on.shutdowns),
+            (self._on_a_victim(self._shutdown), 1.0, on.shutdowns),
             (self._newcomer, 1.0, on.newcomers),
             (self._rebalance, 1.5, on.elections),
             (self._hostile, 2.5, on.hostile),
@@ -233,6 +230,14 @@ class Faults:
         if holder in fit and rng.random() < 0.3:  # noqa: PLR2004
             return holder
         return rng.choice(fit)
+
+    def _on_a_victim(self, strike: Callable[[Random, SimProcess], None]) -> Fault:
+        def happen(rng: Random) -> None:
+            victim = self._victim(rng)
+            if victim is not None:
+                strike(rng, victim)
+
+        return happen
 
     def _later(self, after_s: float, cure: Callable[[], None]) -> None:
         """End a fault, unless all faults are over by then: who is sick at the end must stay sick."""
@@ -265,7 +270,7 @@ class Faults:
         self._later(SLEEP_MAX_S, sleeper.wake)
 
     def _night(self, rng: Random) -> None:
-        """The same, and no process comes back before the log has ceased to vouch by itself."""
+        """One sleeps, all others die, and no process comes back before the log has ceased to vouch by itself."""
         cluster = self._cluster
         self._sleep(rng)
         if self._asleep and self._asleep[-1].alive:
@@ -304,11 +309,9 @@ class Faults:
         elif cluster.faulty and not any(process.broker == broker for process in cluster.alive()):
             cluster.spawn(broker)
 
-    def _crash(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            self._cluster.trace.count("crashes")
-            victim.crash_after = rng.choice((0, 0, 1, 2, 3, 5, 8))
+    def _crash(self, rng: Random, victim: SimProcess) -> None:
+        self._cluster.trace.count("crashes")
+        victim.crash_after = rng.choice((0, 0, 1, 2, 3, 5, 8))
 
     def _outage(self, rng: Random) -> None:
         self._cluster.trace.count("outages")
@@ -316,84 +319,64 @@ class Faults:
             if rng.random() < 0.95:  # noqa: PLR2004
                 process.end("outage")
 
-    def _pause(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            span_s = rng.choice((0.3, 2.0, 5.0, 9.0, 15.0, 30.0))
-            self._cluster.note(f"{victim.name} is paused for {span_s} s")
-            self._cluster.trace.count("pauses")
-            victim.pause()
-            self._later(span_s, victim.wake)
+    def _spell(self, span_s: float, what: str, counted: str, cure: Callable[[], None]) -> None:
+        """Note a fault that begins now, and end it after this time."""
+        self._cluster.note(f"{what} for {span_s} s")
+        self._cluster.trace.count(counted)
+        self._later(span_s, cure)
 
-    def _cut(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            span_s = rng.choice((0.3, 2.0, 5.0, 9.0, 15.0, 30.0))
-            self._cluster.note(f"{victim.name} is cut off for {span_s} s")
-            self._cluster.trace.count("cuts")
-            victim.cut_off()
-            self._later(span_s, victim.heal)
+    def _pause(self, rng: Random, victim: SimProcess) -> None:
+        self._spell(rng.choice(WHOLE_SPANS_S), f"{victim.name} is paused", "pauses", victim.wake)
+        victim.pause()
 
-    def _sever(self, rng: Random) -> None:
+    def _cut(self, rng: Random, victim: SimProcess) -> None:
+        self._spell(rng.choice(WHOLE_SPANS_S), f"{victim.name} is cut off", "cuts", victim.heal)
+        victim.cut_off()
+
+    def _sever(self, rng: Random, victim: SimProcess) -> None:
         """One connection is away, or one kind of them, all else works."""
-        victim = self._victim(rng)
-        if victim is not None:
-            links = rng.choice(sicknesses(self._cluster))
-            span_s = rng.choice(PARTIAL_SPANS_S)
-            self._cluster.note(f"{victim.name} loses {', '.join(map(str, links))} for {span_s} s")
-            self._cluster.trace.count("single connections cut")
-            victim.sever(links)
-            self._later(span_s, victim.heal)
+        links = rng.choice(sicknesses(self._cluster))
+        what = f"{victim.name} loses {', '.join(map(str, links))}"
+        self._spell(rng.choice(PARTIAL_SPANS_S), what, "single connections cut", victim.heal)
+        victim.sever(links)
 
-    def _hang(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            span_s = rng.choice(PARTIAL_SPANS_S)
-            self._cluster.note(f"the loop of {victim.name} hangs for {span_s} s")
-            self._cluster.trace.count("hung loops")
-            victim.hang()
-            self._later(span_s, victim.wake)
+    def _hang(self, rng: Random, victim: SimProcess) -> None:
+        self._spell(rng.choice(PARTIAL_SPANS_S), f"the loop of {victim.name} hangs", "hung loops", victim.wake)
+        victim.hang()
 
-    def _lag(self, rng: Random) -> None:
+    def _lag(self, rng: Random, victim: SimProcess) -> None:
         """Records of a topic, or of all, are delivered late; what is late stays in order."""
-        victim = self._victim(rng)
-        if victim is not None:
-            topics = rng.choice(([Topic.REGISTRY], [Topic.CHANNEL], [Topic.CHANNEL], [Topic.REGISTRY, Topic.CHANNEL]))
-            lag_s = rng.uniform(0.3, LAG_MAX_EXPIRIES) * victim.engine.config.member_expiry_s
-            span_s = rng.choice(PARTIAL_SPANS_S)
-            self._cluster.note(f"{victim.name} reads {', '.join(topics)} {lag_s:.1f} s late for {span_s} s")
-            self._cluster.trace.count("readers that lag")
-            victim.lag_s.update(dict.fromkeys(topics, lag_s))
-            for after_s in ASKED_AFTER_S:
-                self._cluster.events.after(after_s, lambda: self._clients.ask_for_owners(victim))
-            self._later(span_s, victim.heal)
+        topics = rng.choice(([Topic.REGISTRY], [Topic.CHANNEL], [Topic.CHANNEL], [Topic.REGISTRY, Topic.CHANNEL]))
+        lag_s = rng.uniform(0.3, LAG_MAX_EXPIRIES) * victim.engine.config.member_expiry_s
+        span_s = rng.choice(PARTIAL_SPANS_S)
+        victim.lag_s.update(dict.fromkeys(topics, lag_s))
+        for after_s in ASKED_AFTER_S:
+            self._cluster.events.after(after_s, lambda: self._clients.ask_for_owners(victim))
+        what = f"{victim.name} reads {', '.join(topics)} {lag_s:.1f} s late"
+        self._spell(span_s, what, "readers that lag", victim.heal)
 
     def _leave(self, process: SimProcess, budget_s: float) -> None:
         if process.alive:
             self._cluster.trace.count("departures during a join")
             self._clients.ask(process, Shutdown(budget_s))
 
-    def _reopen(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            self._cluster.note(f"the reader of {victim.name} is opened anew")
-            self._cluster.trace.count("readers opened anew")
-            leaves = self._cluster.options.shutdowns and rng.random() < LEAVES_MEANWHILE
-            if leaves:  # and the join takes a while
-                victim.lag_s[Topic.CHANNEL] = rng.uniform(1.0, 6.0)
-                self._later(rng.choice(PARTIAL_SPANS_S), victim.heal)
-            victim.reopen()
-            if leaves:
-                budget_s = rng.choice((0.3, 5.0, 20.0))
-                self._later(rng.uniform(0.1, 0.5), lambda: self._leave(victim, budget_s))
+    def _reopen(self, rng: Random, victim: SimProcess) -> None:
+        self._cluster.note(f"the reader of {victim.name} is opened anew")
+        self._cluster.trace.count("readers opened anew")
+        leaves = self._cluster.options.shutdowns and rng.random() < LEAVES_MEANWHILE
+        if leaves:  # and the join takes a while
+            victim.lag_s[Topic.CHANNEL] = rng.uniform(1.0, 6.0)
+            self._later(rng.choice(PARTIAL_SPANS_S), victim.heal)
+        victim.reopen()
+        if leaves:
+            budget_s = rng.choice((0.3, 5.0, 20.0))
+            self._later(rng.uniform(0.1, 0.5), lambda: self._leave(victim, budget_s))
 
-    def _slow(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            self._cluster.note(f"{victim.name} is slow")
-            self._cluster.trace.count("slow spells")
-            victim.slow = True
-            self._end_slow_spell(victim, rng.choice((2.0, 8.0, 20.0)))
+    def _slow(self, rng: Random, victim: SimProcess) -> None:
+        self._cluster.note(f"{victim.name} is slow")
+        self._cluster.trace.count("slow spells")
+        victim.slow = True
+        self._end_slow_spell(victim, rng.choice((2.0, 8.0, 20.0)))
 
     def _end_slow_spell(self, process: SimProcess, after_s: float) -> None:
         def over() -> None:
@@ -415,10 +398,8 @@ class Faults:
             self._cluster.trace.count("take-overs")
             self._cluster.spawn(rng.choice(alive).broker, take_over=True)
 
-    def _shutdown(self, rng: Random) -> None:
-        victim = self._victim(rng)
-        if victim is not None:
-            self._clients.ask(victim, Shutdown(rng.choice((1.0, 5.0))))
+    def _shutdown(self, rng: Random, victim: SimProcess) -> None:
+        self._clients.ask(victim, Shutdown(rng.choice((1.0, 5.0))))
 
     def _newcomer(self, rng: Random) -> None:  # noqa: ARG002
         cluster = self._cluster

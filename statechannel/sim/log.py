@@ -63,7 +63,6 @@ class SimLog:
         return len(self.entries)
 
     def append(self, now_ms: int, key: bytes | None, value: bytes | None) -> int:
-        """Append one record at log time `now_ms` (LogAppendTime); its offset."""
         offset = len(self.entries)
         base = self._bases[-1]
         if offset > base and now_ms - self.entries[base].timestamp_ms >= self.settings.segment_ms:
@@ -74,7 +73,6 @@ class SimLog:
         return offset
 
     def end_transaction(self, now_ms: int) -> int:
-        """Append the marker of a transaction; its offset."""
         offset = self.append(now_ms, None, None)
         self.markers.add(offset)
         for copy in self._copies:
@@ -82,7 +80,6 @@ class SimLog:
         return offset
 
     def next(self, position: int) -> RecordRead | None:
-        """The first record that is left at or above a position."""
         alive = self._copies[self._leader].alive
         index = bisect_left(alive, position)
         return self.entries[alive[index]] if index < len(alive) else None

@@ -57,7 +57,6 @@ class SimObserver:
         self._plan_fault()
 
     def notify(self, topic: Topic, partition: int) -> None:
-        """A record was written."""
         self.process.notify(topic, partition)
 
     def _ask_ends(self) -> None:
@@ -145,7 +144,6 @@ class SimObserver:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """The faults are over."""
         self._recover()
 
     def problems(self) -> list[str]:
@@ -176,7 +174,6 @@ class SimObserver:
                 self._cluster.trace.count("answers of the observer that no broker lives")
 
     def check_end(self) -> None:
-        """Its view is the truth."""
         for replica, truth in zip(self.process.engine.replicas, self._cluster.truths, strict=True):
             if replica.caught_up:
                 compare(self.process.name, replica.view, truth)

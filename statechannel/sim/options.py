@@ -14,6 +14,17 @@ DELIVERY_TIMEOUT_S = 3.0
 SESSION_TIMEOUT_S = 3.0
 LEASE_S = 4.0
 LATER_SHARE = 0.3
+FIRST_SHARES = {
+    "crashes": 0.7, "outages": 0.2, "pauses": 0.7, "cuts": 0.7, "slow": 0.4, "twins": 0.5, "take_overs": 0.3,
+    "shutdowns": 0.4, "newcomers": 0.7, "elections": 0.5, "lost_reports": 0.7, "hook_faults": 0.5, "cleaner": 0.9,
+    "junk": 0.5, "hostile": 0.5, "replays": 0.5, "splits": 0.8, "transfers": 0.9, "deletions": 0.6, "lease": 0.25,
+}  # fmt: skip
+FIRST_PROTOCOL_SHARES = {
+    "junk": 0.75, "hostile": 0.75, "replays": 0.75, "delays": 0.75, "pauses": 0.75, "joins": 0.9, "cleaner": 0.9,
+    "purges": 0.75, "deletion": 0.75, "splits": 0.75, "jumps": 0.75, "newer": 0.05,
+}  # fmt: skip
+"""Shares of the runs with an option, drawn in this order by one generator."""
+
 SHARES = {
     "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
     "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
@@ -62,7 +73,6 @@ class EngineOptions:
         registry_floods: Once all are well, junk comes in the registry faster than it can be taken in.
         sick_owners: One that owns bundles is sick again when all others are judged, and no request asks it for them.
         sick_starters: One that owns bundles dies when all others are judged, and what starts in its place never hears itself.
-        split_hooks: Brokers have hooks for splits.
         added_partitions: Kafka's topic of the channel gets partitions while the channel is in use.
         bent_views: Once all are well, one member's view is bent: it holds a key as it was never accepted.
         transactions: A producer that this project did not write ends transactions on the channel's topic.
@@ -136,9 +146,6 @@ def draw_engine(seed: int) -> EngineOptions:
     later = Random(f"single connections {seed}")
     clients = Random(f"clients {seed}")
 
-    def on(chance: float = 0.7) -> bool:
-        return rng.random() < chance
-
     return EngineOptions(
         duration_s=rng.choice((30, 60, 60, 120)),
         brokers=rng.randint(2, 4),
@@ -148,32 +155,9 @@ def draw_engine(seed: int) -> EngineOptions:
         copies=rng.choice((1, 1, 2)),
         fault_every_s=rng.choice((1.0, 2.5, 2.5, 6.0)),
         command_every_s=rng.choice((0.3, 0.8, 2.0)),
-        crashes=on(),
-        outages=on(0.2),
-        pauses=on(),
-        cuts=on(),
-        slow=on(0.4),
-        twins=on(0.5),
-        take_overs=on(0.3),
-        shutdowns=on(0.4),
-        newcomers=on(),
-        elections=on(0.5),
-        lost_reports=on(),
-        hook_faults=on(0.5),
-        cleaner=on(0.9),
-        junk=on(0.5),
-        hostile=on(0.5),
-        replays=on(0.5),
-        splits=on(0.8),
-        transfers=on(0.9),
-        deletions=on(0.6),
-        lease=on(0.25),
-        links=later.random() < LATER_SHARE,
-        hangs=later.random() < LATER_SHARE,
-        lags=later.random() < LATER_SHARE,
-        sick=later.random() < LATER_SHARE,
-        nameless_reports=clients.random() < LATER_SHARE,
-        reopened=clients.random() < LATER_SHARE,
+        **{name: rng.random() < share for name, share in FIRST_SHARES.items()},
+        **{name: later.random() < LATER_SHARE for name in ("links", "hangs", "lags", "sick")},
+        **{name: clients.random() < LATER_SHARE for name in ("nameless_reports", "reopened")},
         **_draw_later(SHARES, seed),
     )
 
@@ -238,9 +222,6 @@ class ProtocolOptions:
 def draw_protocol(seed: int) -> ProtocolOptions:
     rng = Random(f"protocol options {seed}")
 
-    def on(chance: float = 0.75) -> bool:
-        return rng.random() < chance
-
     return ProtocolOptions(
         steps=rng.choice((120, 240, 240, 400)),
         partitions=rng.choice((1, 1, 2)),
@@ -250,17 +231,6 @@ def draw_protocol(seed: int) -> ProtocolOptions:
         copies=rng.choice((1, 1, 2)),
         step_ms=rng.choice((200, 800, 2_000, 6_000)),
         segment_ms=rng.choice((500, 5_000, 20_000)),
-        junk=on(),
-        hostile=on(),
-        replays=on(),
-        delays=on(),
-        pauses=on(),
-        joins=on(0.9),
-        cleaner=on(0.9),
-        purges=on(),
-        deletion=on(),
-        splits=on(),
-        jumps=on(),
-        newer=on(0.05),
+        **{name: rng.random() < share for name, share in FIRST_PROTOCOL_SHARES.items()},
         **_draw_later(PROTOCOL_SHARES, seed),
     )

@@ -72,11 +72,7 @@ class ProcessObserver(Protocol):
 
 
 class Subscriber:
-    """Follows the accepted records of a process whenever it may: none may be missing, unless it was notified.
-
-    Attributes:
-        following: It is subscribed.
-    """
+    """Follows the accepted records of a process whenever it may: none may be missing, unless it was notified."""
 
     def __init__(self, process: SimProcess) -> None:
         self._process = process
@@ -308,7 +304,6 @@ class SimProcess:
             self.reopen()
 
     def lose(self, partition: int, offsets: frozenset[int]) -> None:
-        """These records of the channel are not given to it."""
         self.has_lost = True
         self._cursors[Topic.CHANNEL, partition].lost = offsets
 

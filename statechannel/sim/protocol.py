@@ -179,8 +179,6 @@ class ScriptedMember:
 
 
 class ProtocolWorld:
-    """One run."""
-
     def __init__(
         self, seed: int, options: ProtocolOptions, trace: SimTrace, skip: frozenset[int] = frozenset()
     ) -> None:

@@ -60,8 +60,6 @@ class SimCase:
 
 @dataclass(slots=True)
 class SimResult:
-    """What came of a run."""
-
     case: SimCase
     kind: str | None = None
     detail: str = ""
@@ -170,9 +168,7 @@ _SMALLER = {
 class Run(Protocol):
     """Runs a case; `statechannel.sim.runs.run` does."""
 
-    def __call__(self, case: SimCase, *, keep: bool = False) -> SimResult:
-        """The result; `keep` its trace."""
-        ...
+    def __call__(self, case: SimCase, *, keep: bool = False) -> SimResult: ...
 
 
 class Shrinker:
@@ -255,7 +251,6 @@ def replay(
     Args:
         program: Module, and arguments that belong to it, in the command that is printed for a failure.
         shrink_limit_s: Make a failing case smaller for this time; None: do not.
-        quiet: No trace.
     """
     console.print(f"options: {case.options()}", highlight=False, markup=False)
     result = run(case, keep=True)

@@ -46,7 +46,6 @@ class Events:
         self.at(self.now_s + delay_s, action)
 
     def run_until(self, end_s: float) -> None:
-        """Run everything that happens before a time."""
         while self._queue and self._queue[0][0] < end_s:
             self.now_s, _, action = heapq.heappop(self._queue)
             self.steps += 1

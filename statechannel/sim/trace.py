@@ -61,12 +61,7 @@ class Violation(Exception):  # noqa: N818 - the simulator's finding, not a failu
 
 
 class OpenedBundle(NamedTuple):
-    """A bundle that one process was asked to prepare or to serve, and not to release.
-
-    Attributes:
-        generation: Of the newest call.
-        served: `on_serve` was called, and not `on_own` again.
-    """
+    """A bundle that one process was asked to prepare or to serve, and not to release."""
 
     bundle: str
     generation: int

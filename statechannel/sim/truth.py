@@ -94,7 +94,6 @@ class Truth:
     Attributes:
         states: TrueState states after each offset; dictionaries are shared where nothing changed.
         debts: Keys in debt after each offset.
-        verdicts: Verdict on each offset.
         grants: Generations by bundle key.
         stopped_at: Offset of the record of a newer format; -1 without one.
     """
@@ -140,7 +139,6 @@ class Truth:
 
         Args:
             view: What the cold leader takes for the truth; taken over.
-            later: What came into the log after it.
         """
         other = Truth(view.partition, view.partitions)
         other.view = view
@@ -219,13 +217,7 @@ def check_ring(ring: Ring) -> None:
 
 
 def compare(who: str, view: View, truth: Truth) -> None:
-    """A caught-up reader holds exactly what the omniscient reader held at the same offset, and knows of each open debt.
-
-    Args:
-        who: Name of the reader, for people.
-        view: What it holds.
-        truth: What it should hold.
-    """
+    """A caught-up reader holds exactly what the omniscient reader held at the same offset, and knows of each open debt."""
     offset = view.applied
     if offset < 0:
         return

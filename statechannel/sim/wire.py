@@ -89,8 +89,6 @@ class _Item:
 
 
 class Producer:
-    """Appends of one process."""
-
     def __init__(self, process: WireProcess, rng: Random) -> None:
         self._process = process
         self._events = process.stage.events
@@ -343,11 +341,7 @@ def lane_of(event: Input) -> FloodLane:
 
 
 class FloodLanes:
-    """What waits for a process that takes time for each input; the lanes take turns.
-
-    Attributes:
-        is_open: Inputs wait here.
-    """
+    """What waits for a process that takes time for each input; the lanes take turns."""
 
     def __init__(self, process: WireProcess) -> None:
         self._process = process

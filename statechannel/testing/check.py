@@ -88,8 +88,6 @@ def check_hooks(
 
 
 class _Check:
-    """One check."""
-
     def __init__(self, probes: HookProbes[Any], blocked_s: float, only: set[str]) -> None:
         self._only = only
         self._probes = probes

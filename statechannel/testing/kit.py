@@ -7,10 +7,12 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from statechannel.api import Done, Outcome, Owned, StateChannel
+from statechannel.api.extensions import checks_of
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, make_host, make_observer
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks
 from statechannel.broker.host_platform import HostClocks, HostPlatform
+from statechannel.operations import checks
 from statechannel.router import Router
 from statechannel.settings import Settings, to_identity
 from statechannel.settings.relations import require_relations
@@ -51,11 +53,7 @@ T = TypeVar("T")
 
 
 class OutcomeError(KitError):
-    """An operation of the kit did not end as asked.
-
-    Attributes:
-        outcome: What it was answered.
-    """
+    """An operation of the kit did not end as asked."""
 
     def __init__(self, what: str, outcome: Outcome) -> None:
         super().__init__(f"{what} ended as {outcome!r}.", hint=getattr(outcome, "hint", ""))
@@ -104,17 +102,13 @@ class ChannelKit:
 
     Args:
         settings: Settings of all brokers, by group (settings.md): `{"hooks": {"deadline_s": 2}}`.
-        partitions: Of the channel.
         seed: Of what is random; equal seeds give equal orders.
         real_time: Time passes as it does, and sockets work; for hooks with a real store.
         time_limit_s: Virtual time after which a test fails that does not end.
         thread_patience_s: Real time for which virtual time waits for a hook in a thread.
 
     Attributes:
-        loop: The event loop of the kit.
-        log: The log of all brokers.
         brokers: The newest process of each broker, by id.
-        notes: What happened, and metrics.
     """
 
     def __init__(
@@ -127,7 +121,7 @@ class ChannelKit:
         time_limit_s: float = TIME_LIMIT_S,
         thread_patience_s: float = THREAD_PATIENCE_S,
     ) -> None:
-        arguments.whole("partitions", partitions, 1)
+        checks.whole("partitions", partitions, 1)
         self._groups = {name: dict(values) for name, values in (settings or {}).items()}
         self._settings = _settings(self._groups)
         self.loop: RealTimeLoop | VirtualLoop
@@ -239,7 +233,13 @@ class ChannelKit:
             member = watched(hooks, seen_by, self._thread_call, all_hooks=watcher is not None)
         host = make_host(
             settings,
-            to_identity(name, listeners=listeners, properties=properties, extensions=[e.name for e in extensions]),
+            to_identity(
+                name,
+                listeners=listeners,
+                properties=properties,
+                extensions=[e.name for e in extensions],
+                checks=checks_of(extensions),
+            ),
             member,
             process,
             KitMetrics(self.notes, process),
@@ -286,7 +286,13 @@ class ChannelKit:
     def _platform(self, process: KitProcess) -> HostPlatform:
         clocks = HostClocks(now=lambda: process.now, mono_s=self.loop.time)
         return HostPlatform(
-            clocks, watch=NoWatch, aside=call_at_once, tunes_collector=False, tick_interval_s=_TICK_S, rests=True
+            clocks,
+            watch=NoWatch,
+            aside=call_at_once,
+            tunes_collector=False,
+            tick_interval_s=_TICK_S,
+            beat_s=60.0,
+            observe_s=60.0,
         )
 
     def _thread_call(self, call: asyncio.Future[None]) -> None:
@@ -423,7 +429,6 @@ class ChannelKit:
         return broker
 
     def _running_channel(self) -> StateChannel:
-        """The channel of a broker that is alive and not paused."""
         self._check_loop()
         running = next((broker for broker in self.brokers.values() if broker.running), None)
         if running is None:

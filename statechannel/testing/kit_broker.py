@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from statechannel.broker import arguments
 from statechannel.broker.exits import Stopped
 from statechannel.engine.context import Mode
+from statechannel.operations import checks
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
@@ -21,12 +21,7 @@ KILLED = Stopped("killed", "the test killed this broker")
 
 
 class KitBroker:
-    """One broker of a kit: a process that can be paused or killed.
-
-    Attributes:
-        name: Its id.
-        channel: What `StateChannel.open` returns in a broker.
-    """
+    """One broker of a kit: a process that can be paused or killed."""
 
     def __init__(self, loop: RealTimeLoop | VirtualLoop, name: str, process: KitProcess, host: Host) -> None:
         self.name = name
@@ -118,7 +113,7 @@ class KitLog:
 
     def slow(self, delay_s: float) -> None:
         """Delay each write, each answer and each read by this time."""
-        arguments.seconds("delay_s", delay_s)
+        checks.seconds("delay_s", delay_s)
         self._stage.delay_s = delay_s
 
     def lose(self) -> None:

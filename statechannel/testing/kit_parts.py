@@ -15,10 +15,10 @@ from statechannel.engine.placement import FewestBundles
 if TYPE_CHECKING:
     from statechannel.broker.changes import PastReader
     from statechannel.broker.host_platform import HostPlatform
-    from statechannel.broker.request_record import Request
     from statechannel.engine.effects import Emit, Hook
     from statechannel.engine.placement import Placement
     from statechannel.engine.troubles import NoBroker
+    from statechannel.operations.request_record import Request
     from statechannel.settings import Settings
     from statechannel.testing.network import KitProcess
     from statechannel.testing.watched_hooks import HookCall
@@ -58,7 +58,6 @@ class KitNotes:
         self.registry = CollectorRegistry()
 
     def note(self, process: str, name: str, facts: Mapping[str, Any]) -> None:
-        """Add an event."""
         self.events.append(KitEvent(self._now_s(), process, name, facts))
 
 
@@ -70,11 +69,9 @@ async def call_at_once(function: Callable[..., Any], /, *args: Any) -> Any:
 class NoWatch:
     """No thread watches the loop: in virtual time it stands still only while a callback runs."""
 
-    def __init__(self, beats: Callable[[], int], **limits: Any) -> None:
-        """As `Watchdog`."""
+    def __init__(self, beats: Callable[[], int], **limits: Any) -> None: ...
 
-    def start(self) -> None:
-        """Nothing to start."""
+    def start(self) -> None: ...
 
     end = close = start
 
@@ -87,12 +84,10 @@ class KitPlacement:
         self._placement = placement or FewestBundles()
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
-        """See `Placement.choose`."""
         wanted = self._wanted.get(bundle)
         return wanted if wanted in candidates else self._placement.choose(bundle, candidates, load)
 
     def refusal(self, bundle: str) -> NoBroker | None:
-        """See `Placement.refusal`."""
         return self._placement.refusal(bundle)
 
 
@@ -105,12 +100,10 @@ class KitMemberLog:
         self._platform = platform
 
     def past(self, partition: int) -> PastReader:
-        """See `MemberLog.past`."""
         stage = self._process.stage
         return stage.past(partition, partitions=len(stage.logs), lag_s=self._lag_s, platform=self._platform)
 
     async def write_request(self, request: Request, *, answer_within_s: float) -> None:
-        """See `MemberLog.write_request`."""
         self._process.write_request(request, answer_within_s)
 
 
@@ -126,12 +119,10 @@ class KitMetrics(Metrics):
         """Nothing takes any time in virtual time."""
 
     def hook_failed(self, hook: Hook, error: str) -> None:
-        """See `Metrics.hook_failed`."""
         self._notes.note(self._process.name, "hook.failed", {"hook": hook, "error": error})
         super().hook_failed(hook, error)
 
     def take(self, event: Emit) -> None:
-        """See `Metrics.take`."""
         self._notes.note(self._process.name, event.event, event.facts)
         super().take(event)
 

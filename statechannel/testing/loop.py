@@ -87,7 +87,6 @@ class ProcessLife:
 
     @property
     def tasks(self) -> frozenset[asyncio.Task[Any]]:
-        """Tasks of the process that have not ended."""
         return frozenset(self._tasks)
 
     def hold(self, handle: asyncio.Handle) -> None:
@@ -132,11 +131,7 @@ _process: ContextVar[ProcessLife | None] = ContextVar("statechannel_kit_process"
 
 
 class _ProcessAwareLoop(asyncio.BaseEventLoop):
-    """An asyncio loop that runs each callback only while its process is neither paused nor killed.
-
-    Attributes:
-        callbacks: How many were run.
-    """
+    """An asyncio loop that runs each callback only while its process is neither paused nor killed."""
 
     callbacks = 0
 
@@ -199,7 +194,6 @@ class _ProcessAwareLoop(asyncio.BaseEventLoop):
             self._timer_cancelled_count = 0
 
     def _pass_time(self, until_next_s: float | None) -> None:
-        """Wait for the next timer (None: there is none)."""
         raise NotImplementedError
 
 

@@ -47,14 +47,12 @@ class FaultPlan:
     hold_s: float = 0.0
 
     def take_fail(self, call: HookCall) -> bool:
-        """Whether this call is to fail."""
         if self.fails and self.fail is not None and _matches(self.fail, call):
             self.fails -= 1
             return True
         return False
 
     def take_hold_s(self, call: HookCall) -> float:
-        """How long this call is held."""
         if self.holds and self.hold is not None and _matches(self.hold, call):
             self.holds -= 1
             return self.hold_s
@@ -74,7 +72,6 @@ class _BundleExpectation:
         served_before: That of the `on_serve` before, which may still be served for a moment.
         served_at_s: When the newest `on_serve` ended.
         prepared: Generation of the newest `on_own` after the last release.
-        running: Hooks under way.
         writes_allowed: False from `on_split` on.
         split_done: It was split, and the split is committed.
         unknown: Its release did not end by itself: nothing is expected until it is served again.
@@ -98,8 +95,6 @@ class _BundleExpectation:
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A call that has not returned."""
-
     call: HookCall
     began_s: float
     held: bool = False
@@ -125,7 +120,6 @@ class FindingList:
             self._by_promise[code, hook] = known._replace(times=known.times + 1)
 
     def findings(self) -> tuple[HookFinding, ...]:
-        """The findings, in the order in which they were made."""
         return tuple(self._by_promise.values())
 
 
@@ -134,8 +128,6 @@ class Monitor(Generic[H]):
 
     Args:
         serves, accepts_writes: Probes; None: not probed.
-        now_s: Virtual time.
-        deadline_s: Of each hook.
 
     Attributes:
         active: False while its process is paused or dead: nothing is expected of it.
@@ -167,7 +159,6 @@ class Monitor(Generic[H]):
     # --- calls ------------------------------------------------------------------------------------------------------
 
     def began(self, call: HookCall) -> None:
-        """See `HookWatcher`."""
         with self._lock:
             self._findings.calls += 1
             if self.plan.take_fail(call):
@@ -185,23 +176,19 @@ class Monitor(Generic[H]):
                 bundle.unknown = False
 
     def holds_s(self, call: HookCall) -> float:
-        """See `HookWatcher`."""
         held_s = self.plan.take_hold_s(call)
         if held_s and id(call) in self._open:
             self._open[id(call)].held = True
         return held_s
 
     def stepped(self, call: HookCall, took_s: float) -> None:
-        """See `HookWatcher`."""
         self.steps[call.hook] = max(self.steps[call.hook], took_s)
 
     def cancelling(self, call: HookCall) -> None:
-        """See `HookWatcher`."""
         if id(call) in self._open:
             self._open[id(call)].cancelled_s = self._now_s()
 
     def ended(self, call: HookCall, raised: BaseException | None) -> None:
-        """See `HookWatcher`."""
         with self._lock:
             self._check_end(call, raised)
             bundle = self._bundles[call.bundle]

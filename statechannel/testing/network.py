@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from statechannel.broker.changes import PastReader
 from statechannel.broker.inbox import InboxLane
-from statechannel.broker.request_record import encode
 from statechannel.engine.inputs import Appended, AppendFailed, LeadershipChanged, Now
 from statechannel.kafka.tail import Span
+from statechannel.operations.request_record import encode
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.sim.election import Election
 from statechannel.sim.log import CleanerSettings, SimLog
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from statechannel.broker.host import Host
     from statechannel.broker.host_platform import HostPlatform
     from statechannel.broker.inbox import Inbox
-    from statechannel.broker.request_record import Request
     from statechannel.engine.effects import Append
     from statechannel.engine.engine import Engine
     from statechannel.engine.inputs import Input
+    from statechannel.operations.request_record import Request
     from statechannel.sim.stage import Action
 
 LATENCY_S = 0.002
@@ -105,14 +105,12 @@ class KitStage(SimStage):
             process.poll()
 
     def compact(self) -> int:
-        """See `KitLog.compact`."""
         before = sum(log.cleaned for log in self.logs)
         for log in self.logs:
             log.clean_all(self.now_ms, self.rng)
         return sum(log.cleaned for log in self.logs) - before
 
     def past(self, partition: int, *, partitions: int, lag_s: float, platform: HostPlatform) -> PastReader:
-        """A reader of what one partition still has."""
         tail = _KitTail(self.logs[partition])
         return PastReader(tail, partition, partitions=partitions, compaction_lag_s=lag_s, platform=platform)
 
@@ -137,7 +135,6 @@ class KitProcess:
     """One process at the log: what its host sees of Kafka (`KafkaParts`), and what the simulator's clients see of the process.
 
     Attributes:
-        life: Its callbacks in the event loop.
         cut: The log and the election are out of its reach.
     """
 
@@ -167,7 +164,6 @@ class KitProcess:
 
     @property
     def now(self) -> Now:
-        """Clocks of the process."""
         now_s = self.stage.events.now_s  # asked for at each step of an engine, so once for both
         return Now(now_s + self._mono_s, _EPOCH_MS + int(now_s * 1_000))
 
@@ -197,7 +193,6 @@ class KitProcess:
 
     @property
     def halted(self) -> bool:
-        """Whether no input is taken in."""
         return self.life.paused
 
     @property
@@ -222,7 +217,6 @@ class KitProcess:
         return LATENCY_S + self.stage.delay_s
 
     def take(self, event: Input) -> None:
-        """An input arrives."""
         if self.ended or self._inbox is None:
             return
         self._inbox.push(event, _lane_of(event))
@@ -239,7 +233,6 @@ class KitProcess:
     # --- for the stage ----------------------------------------------------------------------------------------------
 
     def arrived(self, who: str, topic: Topic, partition: int, value: bytes | None) -> None:
-        """A record is in the log."""
         if who == self.name and topic is Topic.REGISTRY and value is self._registration:
             self.registered = True
         cursor = self._cursors.get((topic, partition))
@@ -247,7 +240,6 @@ class KitProcess:
             cursor.notify()
 
     def poll(self) -> None:
-        """Ask the log for its ends."""
         if self._inbox is not None and not self.ended:
             for (topic, _), cursor in self._cursors.items():
                 if topic is Topic.CHANNEL or (topic is Topic.REGISTRY and self.stage.delay_s):
@@ -259,7 +251,6 @@ class KitProcess:
             self.heal()
 
     def heal(self) -> None:
-        """Reach the log again."""
         self.cut = False
         if self.ended or self.life.paused:
             return
@@ -324,7 +315,6 @@ class KitProcess:
 
 
 def _lane_of(event: Input) -> InboxLane:
-    """As the parts on Kafka do."""
     match event:
         case Appended() | AppendFailed():
             return InboxLane.REPORTS

@@ -46,19 +46,15 @@ class OrderStage:
             task.exception()
 
     async def own(self, bundle: str, generation: int) -> None:
-        """`on_own`."""
         await self.call(Hook.ON_OWN, bundle, generation)
 
     async def serve(self, bundle: str, generation: int) -> None:
-        """`on_serve`."""
         await self.call(Hook.ON_SERVE, bundle, generation)
 
     async def release(self, bundle: str, generation: int, destination: str | None = None) -> None:
-        """`on_release`."""
         await self.call(Hook.ON_RELEASE, bundle, generation, destination)
 
     async def split(self, bundle: str, children: Sequence[str], generation: int) -> None:
-        """`on_split`, and `on_own` of the children."""
         await self.call(Hook.ON_SPLIT, bundle, tuple(children), generation)
         for child in children:
             await self.own(child, generation)

@@ -86,12 +86,8 @@ class HookFinding(NamedTuple):
     """A promise that hooks broke.
 
     Attributes:
-        code: Of the promise.
-        message: What happened, in which order of calls.
-        hint: The next step.
         hook: The one that was called last for the bundle; None where none was.
         order: Name of the order of calls, or of the story with faults (test-kit.md).
-        times: How often it was seen.
     """
 
     code: HookPromise
@@ -104,11 +100,7 @@ class HookFinding(NamedTuple):
 
 
 class HookPromiseError(StateChannelError, AssertionError):
-    """Hooks broke promises.
-
-    Attributes:
-        findings: Which.
-    """
+    """Hooks broke promises."""
 
     def __init__(self, findings: Sequence[HookFinding]) -> None:
         lines = [f"{len(findings)} broken promise{'s' if len(findings) > 1 else ''} of these hooks:"]
@@ -124,7 +116,6 @@ class HookReport(NamedTuple):
     Attributes:
         findings: What is broken, each promise and hook once.
         orders: Names of the orders and stories that were run.
-        calls: Number of calls of hooks.
     """
 
     findings: tuple[HookFinding, ...]

@@ -49,8 +49,6 @@ class HookProbes(Generic[H]):
 
 
 class StoryStage(Generic[H]):
-    """The brokers of one story."""
-
     def __init__(self, kit: ChannelKit, probes: HookProbes[H], findings: FindingList, namespace: str) -> None:
         self.kit = kit
         self._namespace = namespace
@@ -62,7 +60,6 @@ class StoryStage(Generic[H]):
         self._written: dict[str, str] = {}
 
     async def open(self, name: str, **groups: dict[str, Any]) -> KitBroker:
-        """Start a broker with new hooks."""
         probes = self._probes
         hooks = probes.make()
         monitor: Monitor[H] = Monitor(
@@ -85,11 +82,9 @@ class StoryStage(Generic[H]):
         return brokers
 
     def monitor(self, broker: KitBroker) -> Monitor[H]:
-        """Monitor of the current process of a broker."""
         return self._monitors[broker]
 
     def kill(self, broker: KitBroker) -> None:
-        """As `kill -9`."""
         self._monitors[broker].active = False
         broker.kill()
 
@@ -193,7 +188,6 @@ class StoryStage(Generic[H]):
         )
 
     def _holder(self, topic: str, bundle: str | None = None) -> tuple[KitBroker, str] | None:
-        """The broker that serves a topic now, and its bundle; of one bundle only."""
         running = [broker for broker in self.kit.brokers.values() if broker.running]
         located = running[0].channel.locate(topic) if running else None
         if not isinstance(located, str) or bundle not in (None, located):

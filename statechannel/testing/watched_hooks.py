@@ -13,11 +13,7 @@ from statechannel.engine.effects import Hook
 
 
 class HookCall(NamedTuple):
-    """One call of a hook.
-
-    Attributes:
-        arguments: Those after the bundle, in order.
-    """
+    """One call of a hook."""
 
     hook: Hook
     bundle: str

@@ -87,10 +87,8 @@ KEPT_SMALL = {
     "spark.replay.verdicts": "a table of its own",
     "statechannel.pytest_plugin": "an entry point of pytest names the module",
     "statechannel.broker.endings": "the last log lines of a member, apart from running it",
-    "statechannel.broker.loop_thread": "an event loop in a thread, for blocking callers",
     "statechannel.broker.observe.collector": "garbage collection pauses",
     "statechannel.broker.observe.stalls": "one measurement",
-    "statechannel.engine.controls": "a part of the engine, as its siblings",
     "statechannel.engine.lease": "a part of the engine, as its siblings",
     "statechannel.kafka.property_rules": "rules and the source of tokens, apart from the properties and from making clients",
     "statechannel.protocol.view_copy": "a copy over many steps, apart from rows of a view",
@@ -190,7 +188,8 @@ ADDRESS = re.compile(r"https?://\S+")
 @cache
 def sections(page: str) -> frozenset[str] | None:
     """Numbers of the sections of a page of `design/` (or of the root); None: there is no such page."""
-    files = [file for file in (ROOT / "design" / page, ROOT / page) if file.exists()]
+    folders = (ROOT / "design", ROOT / "design" / "reference", ROOT / "design" / "evidence", ROOT)
+    files = [folder / page for folder in folders if (folder / page).exists()]
     if not files:
         return None
     return frozenset(re.findall(r"^## (\d+)\.", files[0].read_text(encoding="utf-8"), re.MULTILINE))
@@ -243,7 +242,6 @@ def _texts(of: ast.Module) -> Iterator[str]:
 
 NAMES = {"told", "one", "found", "made", "standing", "wish", "given", "it", "said", "tell"}
 NAMES_KEPT = {
-    "shedders.contest.comparison": "`said` is a field of a result's JSON",
     "shedders.decisions.explanation": "`said` is a field of a command's JSON",
 }
 

@@ -38,7 +38,6 @@ from tests.bench import (
     spark_replay,
     starts,
     storm,
-    testkit,
     transfers,
 )
 from tests.bench.measure import ROOT, Figure, machine, save
@@ -47,7 +46,7 @@ from tests.bench.pulsar import lane as pulsar_lane
 LANES = (
     *("replay", "handoff", "memory", "transfers", "storm", "lookups", "deaths", "outage", "joins", "growth", "starts"),
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
-    *("rolling", "router", "http", "testkit", "page"),
+    *("rolling", "router", "http", "page"),
 )
 NAMED = ("spark", "partitions", "large", "pulsar", "evenness", "rolling-simulated")
 """Those that take many minutes, or need what others do not: only where they are named."""
@@ -127,7 +126,6 @@ def main() -> None:
         "rolling-simulated": rolling.simulated,
         "channel-partitions": partial(channel_partitions.run, min(given.rounds, 3)),
         "members": partial(members.run, given.rounds),
-        "testkit": partial(testkit.run, given.rounds),
         "router": router.run,
         "http": http.run,
         "page": page.run,

@@ -17,10 +17,11 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.operations import request_record
+from statechannel.operations.request_record import Reply, Request
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.bundle import bundle_key, namespace_bounds
 from statechannel.protocol.log import Topic
 from tests.bench.cluster import BrokerProcess, brokers
@@ -273,7 +274,7 @@ def _measure(ground: Ground, name: str, flood: Flood, size: int) -> Figure:
 
 
 def page(figures: Sequence[Figure]) -> str:
-    """The table of design/performance.md."""
+    """The table of design/evidence/performance.md."""
     head = (
         "flood",
         "size",

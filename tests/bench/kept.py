@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.bench.measure import ROOT, Figure, machine
 
-KEPT = ROOT / "design" / "figures.json"
+KEPT = ROOT / "design" / "evidence" / "figures.json"
 _ROUNDS_MAX = 10
 _DIGITS = 4
 

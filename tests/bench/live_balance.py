@@ -35,7 +35,7 @@ from tests.bench.measure import ROOT, Figure, Load
 from tests.support.data_plane import PROTOCOL
 from tests.support.predictions import LoadDifferences, LoadRun, differences, prediction_plot, synthetic_trace
 
-PLOT = ROOT / "design" / "contest" / "live.svg"
+PLOT = ROOT / "design" / "evidence" / "contest" / "live.svg"
 BROKERS = ("b1", "b2", "b3", "b4")
 HOT = "public/launch"
 NAMESPACES = (HOT, "public/orders", "public/clicks")

@@ -125,9 +125,6 @@ def _figures(size: int, rounds: dict[str, dict[str, Any]], load: str) -> list[Fi
                 Figure(f"{name}.{mode}.{clock}", speed[mode], unit, ratio=ratio, aim=aim, load=load, notes=measured)
             )
     spark = rounds["spark-archive"]
-    for what, seconds in spark["spent_s"].items():
-        if what != "passes":
-            figures.append(Figure(f"{name}.time.{what}", seconds, "CPU s"))
     figures.append(
         Figure(f"{name}.memory.all", spark["all_mib"], "MiB", aim=f"heap within {HEAP_AIM_MIB} MiB", notes=spark)
     )

@@ -27,7 +27,7 @@ from spark.replay.logs import archive_log, topic_log
 from statechannel.audit import local
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, LiveSource, Source
 from statechannel.cli.kit.connection import connect
-from statechannel.cli.kit.live_log import live_source
+from statechannel.queries.live_log import live_source
 
 STAGES_MAX = 100
 HEAP = os.environ.get("BENCH_SPARK_HEAP", "1g")
@@ -143,9 +143,8 @@ def count_archive(session: Any, table: str) -> dict[str, Any]:
 
 
 def replay(session: Any, source: Source) -> dict[str, Any]:
-    spent: Counter[str] = Counter()
     options = {"tasks": os.environ["BENCH_TASKS"]} if "BENCH_TASKS" in os.environ else {}
-    return {"answer": answer_with(session, AuditQuestion(source), options, spent=spent).answer, "spent_s": dict(spent)}
+    return {"answer": answer_with(session, AuditQuestion(source), options).answer}
 
 
 if __name__ == "__main__":

@@ -21,9 +21,10 @@ from typing import Final, NamedTuple
 
 from shedders.cli.contest.compare import CompareOptions, present, run_field, scenario_sources
 from shedders.cli.contest.options import contender_names, parse_seeds
+from shedders.cli.options import make_folder
+from shedders.contest.comparison import SPREAD_EQUAL
 from shedders.contest.contenders import PAIRS, RECOMMENDED, UPSTREAM, Contender, contender, contenders
 from shedders.contest.outcome import RunResult
-from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.output import Output
 
 BEST_OF_EACH: Final = "pulsar/tuned-each"
@@ -54,8 +55,6 @@ GRID: Final[Mapping[str, Sequence[Mapping[str, float]]]] = {
     "transfer": ({"target_std": 0.05}, {"target_std": 0.1}),
 }
 """Settings of shedders that are tried beside the defaults."""
-SPREAD_ALIKE: Final = 0.01
-"""Share of the bound within which balance counts as equal; then the smaller churn decides."""
 
 
 class _SweepMedians(NamedTuple):
@@ -138,7 +137,7 @@ def _best(medians: Mapping[str, _SweepMedians]) -> str | None:
     if not medians:
         return None
     least = min(figures.spread for figures in medians.values())
-    even = [name for name, figures in medians.items() if figures.spread <= least + SPREAD_ALIKE]
+    even = [name for name, figures in medians.items() if figures.spread <= least + SPREAD_EQUAL]
     return min(even, key=lambda name: (medians[name].churn, medians[name].spread, name))
 
 

@@ -14,7 +14,7 @@ from tests.support.kafka_lanes import Kafka
 from tests.support.replica_server import serving
 from tests.support.waits import WAIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

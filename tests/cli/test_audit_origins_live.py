@@ -11,13 +11,13 @@ from click.testing import Result
 
 from shedders.decisions.builder import Executed
 from shedders.decisions.topic import DecisionWriter
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Request
 from statechannel.cli.audit import origins
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import create_topics
+from statechannel.operations import request_record
+from statechannel.operations.request_record import Request
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
 from tests.support.kafka_lanes import Kafka
 

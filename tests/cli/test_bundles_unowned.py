@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from statechannel.audit.verdict_file import each_of
 from statechannel.audit.views import LogViews
 from statechannel.cli import bundles
-from statechannel.replay.auditor import audit_full
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.part import each_of
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 
@@ -23,7 +23,7 @@ def test_bundles_names_who_declined_one_without_an_owner(
     log.write(f"{NAMESPACE}/{LOWER}", "Unassigned", action="decline", reason="no disk", **{"from": "b1"})
 
     def read(_: object, observers: Any = ()) -> LogViews:
-        return LogViews((audit_full(0, 1, log.records, each_of(observers)),), (log.at_ms,))
+        return LogViews((audit_part(0, 1, log.records, observe=each_of(observers)),), (log.at_ms,))
 
     monkeypatch.setattr(bundles, "read_channel", read)
     place = ["-b", "127.0.0.1:1"]

@@ -10,8 +10,8 @@ import pytest
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, to_json
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Request
+from statechannel.operations import request_record
+from statechannel.operations.request_record import Request
 from statechannel.protocol.log import RecordRead, Topic
 from tests.cli.case_files import read_cases, shown, write_cases
 from tests.support.export_edits import records_of

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import decision_log, decisions
-from shedders.cli.decision_log import done_count
+from shedders.cli import decisions
+from shedders.cli.decisions import done_count
 from shedders.decision.dry_run import CheckedMove
 from shedders.decisions.builder import Executed, outcome_record, place_record, shed_record, skipped_record
 from shedders.decisions.history import DecisionRead, RecallBounds
@@ -35,6 +35,7 @@ from shedders.decisions.topic import (
 )
 from shedders.model.amounts import MESSAGES
 from shedders.model.plan import Left, Placed
+from shedders.queries import decisions as decision_queries
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import read_views
@@ -44,6 +45,7 @@ from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import TopicAdmin, open_topics
+from statechannel.operations.request_record import Request
 from statechannel.protocol.side_record import InvalidRecord
 from tests.support.decision_records import (
     AT_MS,
@@ -59,6 +61,7 @@ from tests.support.decision_records import (
     record,
 )
 from tests.support.kafka_lanes import Kafka
+from tests.support.request_world import stories
 
 ONE = f"{NAMESPACE}/{LOWER}"
 POINTS = {
@@ -134,7 +137,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | InvalidRecord)
         yield injected
 
     monkeypatch.setattr(decisions, "decision_reader", reader)
-    monkeypatch.setattr(decisions, "reader_if_any", reader)
+    monkeypatch.setattr(decision_queries, "reader_if_any", reader)
     return injected
 
 
@@ -144,10 +147,10 @@ def channel(monkeypatch: pytest.MonkeyPatch, folder: Path, log: ChannelLog) -> N
     header = ExportHeader("chan", {0: len(log.records)}, log.at_ms)
     write_export(path, header, iter(log.records), now_ms=lambda: log.at_ms)
     monkeypatch.setattr(
-        decisions, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers)
+        decision_queries, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers)
     )
-    asked = {"op-9": {"by": "ann@desk", "flow": "transfer"}}
-    monkeypatch.setattr(decisions, "requests_seen", lambda _: asked)
+    asked = stories(Request("op-9", "transfer", 0, {}, "ann@desk"))
+    monkeypatch.setattr(decision_queries, "read_requests", lambda _: asked)
 
 
 def two_moves() -> ChannelLog:
@@ -390,7 +393,7 @@ def test_why_goes_on_without_any_decision(
         raise TopicMissingError("the topic chan-decisions does not exist")
         yield
 
-    monkeypatch.setattr(decision_log, "decision_reader", missing)
+    monkeypatch.setattr(decision_queries, "decision_reader", missing)
     result = run("why", WHOLE, *HERE)
     assert "no decision record mentions its operation" in lines(result)
     assert "no decisions available: the topic chan-decisions does not exist" in result.stderr

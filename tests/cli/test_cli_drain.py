@@ -11,27 +11,23 @@ import pytest
 from click.testing import Result
 
 from shedders.cli import transfer
-from shedders.cli.drain import command, follower
+from shedders.cli.drain import follower
 from shedders.cli.drain.command import rate_of
-from shedders.cli.drain.cordons import drain_id_of
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
 from shedders.cli.drain.rolling import next_broker, split_command
 from shedders.policies.book import PolicyBook
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey, PolicyRecord, encode
+from shedders.queries.policies import drain_id_of
 from statechannel.broker.request_writer import may_be_asked_again
 from statechannel.cli import main
 from statechannel.cli.kit import requests
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import Output
-from statechannel.cli.kit.registry import Registry
-from statechannel.cli.kit.requests import (
-    RequestAnswer,
-    SentRequest,
-)
+from statechannel.cli.kit.requests import RequestAnswer, SentRequest
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
 from statechannel.engine.membership import Member
+from statechannel.stories.registry import Registry
 from tests.support import strategies
 
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -181,66 +177,6 @@ def test_what_is_left_ends_the_command() -> None:
         require_empty(DrainResult(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
 
 
-@pytest.mark.parametrize(
-    ("reason", "begun", "taken_back"),
-    [
-        ("no-destination", False, True),
-        ("no-destination", True, True),
-        ("no-extension", False, True),
-        ("no-extension", True, False),
-        ("bad-request", False, True),
-        ("unknown-broker", False, False),
-        ("not-cordoned", False, False),
-        ("uncordoned", False, False),
-        ("strategy-failed", False, False),
-        ("internal-error", False, False),
-    ],
-)
-def test_a_cordon_is_taken_back_only_where_nothing_has_left(
-    reason: str, begun: bool, taken_back: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a broker that is half empty would be assigned bundles again."""
-    done: list[str] = []
-    monkeypatch.setattr(follower, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
-    connection: Any = None
-    with pytest.raises(CommandError, match=f"rejected .{reason}.") as result:
-        follower._result_of(
-            connection,
-            DrainRequest("b1", OPERATION),
-            RequestAnswer("1", Rejected(reason, "said"), "b2"),
-            newly_cordoned=True,
-            begun=begun,
-        )
-    assert done == ([f"b1 {OPERATION}"] if taken_back else [])
-    assert ("the cordon was removed" in str(result.value)) is taken_back
-
-
-@pytest.mark.parametrize(
-    ("answers", "begun"),
-    [
-        ([Done("1", "drained")], False),
-        ([Rejected("no-extension", ""), Rejected("no-extension", ""), Done("1", "drained")], False),
-        ([Rejected("not-leader", ""), Rejected("no-destination", "")], True),
-        ([None, Done("1", "drained")], True),
-    ],
-)
-def test_whether_a_leader_before_may_have_begun_it(
-    answers: list[Outcome | None], begun: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left, nothing = list(answers), Any
-    monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
-    monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", left.pop(0), "b2"))
-    monkeypatch.setattr(follower, "BundleCounts", lambda _: nothing)
-    monkeypatch.setattr(follower, "AGAIN_S", 0.0)
-    monkeypatch.setattr(follower, "why_no_drain", lambda _: "")
-    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: None)
-    connection: Any = None
-    bar: Any = None
-    watch = follower._Watch(connection, DrainRequest("b1", OPERATION), bar, begun=False)
-    assert watch.until_answered(None, first=True).outcome == answers[-1]
-    assert (watch.begun, left) == (begun, [])
-
-
 def test_the_progress_of_a_drain_counts_from_all_bundles_that_the_broker_had_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -312,36 +248,65 @@ def test_a_drain_that_nobody_can_execute_is_refused_before_anything_is_written(
     assert "extensions.balancer.enabled" in result.value.hint
 
 
-@pytest.mark.parametrize(("extensions", "requests_sent"), [([], 1), (["balancer"], 2)])
-def test_a_leader_without_the_balancer_is_asked_once(
-    extensions: list[str], requests_sent: int, monkeypatch: pytest.MonkeyPatch
+def drained(
+    monkeypatch: pytest.MonkeyPatch,
+    *answers: Outcome | None,
+    begun: bool = False,
+    within_s: float = 30.0,
+    leader: Any = None,
+) -> list[str]:
+    """What a drain does, by what leaders answer, the last one for ever; `begun`: an earlier command asked already."""
+    done, left = list[str](), list(answers)
+    for name, value in {
+        "AGAIN_S": 0.02,
+        "newest": lambda *_: SimpleNamespace(is_open=lambda _: False) if begun else None,
+        "cordon": lambda *_, **__: True,
+        "send": lambda *_, **__: done.append("asked") or SentRequest("1", 0, 1.0),
+        "follow": lambda *_: RequestAnswer("1", left.pop(0) if left[1:] else left[0], "b2"),
+        "read_registry": lambda *_, **__: leader or live(["balancer"]),
+        "take_back": lambda *_: done.append("uncordoned") or True,
+    }.items():
+        monkeypatch.setattr(follower, name, value)
+    bar: Any = SimpleNamespace(seen=False, show=lambda *_: None, drop=lambda _: None)
+    connection: Any = None
+    try:
+        follower.drain(connection, DrainRequest("b1", OPERATION, within_s=within_s), bar)
+    except CommandError as error:
+        return [*done, str(error).partition(":")[0]]
+    return [*done, "drained"]
+
+
+NO_EXTENSION, NOT_LEADER, NOWHERE = (Rejected(why, "") for why in ("no-extension", "not-leader", "no-destination"))
+DONE = Done("1", "drained")
+
+
+@pytest.mark.parametrize(
+    ("answers", "begun", "taken_back"),
+    [
+        ([NOWHERE], False, True),
+        ([NOWHERE], True, True),
+        ([Rejected("bad-request", "")], False, True),
+        ([Rejected("bad-request", "")], True, False),
+        ([NOT_LEADER, Rejected("bad-request", "")], False, False),
+        *(([Rejected(why, "")], False, False) for why in ("unknown-broker", "uncordoned", "strategy-failed")),
+    ],
+)
+def test_a_cordon_is_taken_back_only_where_nothing_has_left(
+    answers: list[Outcome], begun: bool, taken_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers: list[Outcome] = [Rejected("no-extension", "none"), Done("1", "drained")]
-    sent: list[int] = []
-    monkeypatch.setattr(follower, "send", lambda *_, **__: sent.append(1) or SentRequest("1", 0, 1.0))
-    monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", answers.pop(0), "b1"))
-    monkeypatch.setattr(follower, "BundleCounts", lambda _: None)
-    monkeypatch.setattr(follower, "AGAIN_S", 0.0)
-    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: live(extensions))
-    connection: Any = None
-    bar: Any = None
-    follower._Watch(connection, DrainRequest("b1", OPERATION), bar, begun=False).until_answered(None, first=True)
-    assert len(sent) == requests_sent
+    """Otherwise a broker that is half empty would be assigned bundles again."""
+    done = drained(monkeypatch, *answers, begun=begun)
+    assert done.count("asked") == len(answers)
+    assert ("uncordoned" in done) is taken_back
+    assert done[-1].startswith("rejected (")
 
 
-def test_a_drain_that_no_leader_began_ends_with_their_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cordon is taken back then, and the reason is said."""
-    monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
-    monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", Rejected("no-extension", "none"), "b1"))
-    monkeypatch.setattr(follower, "BundleCounts", lambda _: None)
-    monkeypatch.setattr(follower, "AGAIN_S", 0.05)
-    monkeypatch.setattr(follower, "read_registry", lambda *_, **__: live(None))
-    connection: Any = None
-    bar: Any = None
-    request = DrainRequest("b1", OPERATION, within_s=0.2)
-    answer = follower._Watch(connection, request, bar, begun=False).until_answered(None, first=True)
-    assert isinstance(answer.outcome, Rejected)
-    assert answer.outcome.reason == "no-extension"
+def test_a_drain_is_asked_again_until_a_leader_executes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drained(monkeypatch, None, NO_EXTENSION, DONE) == [*["asked"] * 3, "drained"]
+    without = drained(monkeypatch, NO_EXTENSION, DONE, leader=live([]))
+    assert without == ["asked", "uncordoned", "rejected (no-extension)"], "the leader will not start the balancer"
+    *asked, uncordoned, end = drained(monkeypatch, NO_EXTENSION, within_s=0.1)
+    assert (set(asked), uncordoned, end) == ({"asked"}, "uncordoned", "rejected (no-extension)")
 
 
 # --- transfer and unload --------------------------------------------------------------------------------------------
@@ -360,11 +325,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
     monkeypatch.setattr(transfer, "ask", ask)
     monkeypatch.setattr(requests, "ask", ask)
-    monkeypatch.setattr(transfer, "AGAIN_S", 0.0)
+    monkeypatch.setattr(requests, "_is_checked", lambda *_: CHECKED[0])
+    CHECKED[0] = False
     return results
 
 
 ANSWERS: list[Outcome] = []
+CHECKED = [False]
+"""Whether every broker checks moves itself."""
 PLACE = ["-b", "127.0.0.1:1"]
 REFUSED = Rejected("filtered", "t/n/x may not go to b2: cordon: it is cordoned", "Use --force to do it nevertheless.")
 
@@ -381,7 +349,14 @@ def test_a_move_that_policies_allow_is_made(run: Callable[..., Result], asked: l
         "destination": "b2",
     }
     sent = {name: value for name, value in asked[1][1].items() if value is not None}
-    assert sent == {"name": "t/n/x", "destination": "b2", "reason": "mine"}
+    assert sent == {"name": "t/n/x", "destination": "b2", "reason": "mine", "force": False}
+
+
+def test_brokers_that_check_moves_themselves_are_not_asked_before(run: Callable[..., Result], asked: list[Any]) -> None:
+    CHECKED[0] = True
+    assert run("transfer", "t/n/x", "--dest", "b2", *PLACE).exit_code == 0
+    assert run("unload", "t/n/x", "--force", *PLACE).exit_code == 0
+    assert [(word, args["force"]) for word, args in asked] == [("transfer", False), ("unload", True)]
 
 
 def test_a_move_that_policies_forbid_is_not_made(run: Callable[..., Result], asked: list[Any]) -> None:
@@ -417,22 +392,9 @@ def test_without_the_extension_it_works_and_says_that_policies_are_not_checked(
     assert (note in result.stderr) is cordoned
 
 
-def test_a_new_leader_is_asked_again_and_nobodys_answer_is_no_leave(
-    run: Callable[..., Result], asked: list[Any]
-) -> None:
-    ANSWERS[:] = [Rejected("not-leader", "ask again"), Done("1", "may-take")]
-    assert run("unload", "t/n/x", *PLACE).exit_code == 0
-    ANSWERS[:] = [Rejected("not-leader", "this broker has lost the leadership", "Ask again.")] * 4
+def test_no_answer_of_a_leader_is_no_leave(run: Callable[..., Result], asked: list[Any]) -> None:
+    ANSWERS[:] = [Rejected("not-leader", "this broker has lost the leadership", "Ask again.")]
     result = run("unload", "t/n/x", *PLACE)
     assert result.exit_code == 3
     assert "not-leader" in result.stderr
-    assert [word for word, _ in asked].count("unload") == 1
-
-
-def test_a_drained_broker_stays_cordoned_and_the_drain_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    facts = {"moved": 7, "left": [], "left_count": 0, "earlier_known": True, "reports_in_vain": 0, "leads": False}
-    command._report(DrainResult(DrainRequest("b3", "op"), facts, "b1", "drained"), Output.TABLE, {})
-    assert capsys.readouterr().out.splitlines() == [
-        "b3: 7 bundles were moved, 0 are left (operation op, by b1)",
-        "b3 stays cordoned until `statechannel uncordon b3`",
-    ]
+    assert "unload" not in [word for word, _ in asked]

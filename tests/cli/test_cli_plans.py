@@ -15,8 +15,8 @@ from shedders.cli import options
 from shedders.conformance.checker import conform
 from shedders.model.cluster import IsolationPolicy, Policies
 from shedders.model.strategy import SHEDDING
-from shedders.snapshots.cluster import cluster_of, snapshot_of
-from shedders.snapshots.file import read_snapshot, write_snapshot
+from shedders.snapshots.cluster import snapshot_of
+from shedders.snapshots.file import write_snapshot
 from shedders.snapshots.plan_document import PlanDocument
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import parse_key, topic_hash
@@ -205,11 +205,11 @@ def test_what_cannot_be_planned(args: tuple[str, ...], code: int, words: tuple[s
         ),
         (
             {"brokers": {"b": {"load": {"msg_rate_in": float("nan")}}}},
-            "brokers.b.load.msg_rate_in: expected a finite number, got NaN",
+            "brokers.b.load.msg_rate_in: expected a finite number, got nan",
         ),
         (
             {"brokers": {"b": {"load": {"msg_rate_in": float("inf")}}}},
-            "brokers.b.load.msg_rate_in: expected a finite number, got Infinity",
+            "brokers.b.load.msg_rate_in: expected a finite number, got inf",
         ),
         (
             {"bundles": {"t/n/0x00000000_0xffffffff": {"owner": "b9"}}},
@@ -221,15 +221,7 @@ def test_what_cannot_be_planned(args: tuple[str, ...], code: int, words: tuple[s
         ),
     ],
 )
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("shed", "plan", "--snapshot"),
-        ("place", "plan", "--snapshot"),
-        ("split", "plan", "--snapshot"),
-        ("snapshot", "check"),
-    ],
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_bad_snapshots_are_refused_by_every_command(
     command: tuple[str, ...], fields: dict[str, Any], problem: str, run: Run
 ) -> None:
@@ -313,17 +305,8 @@ def test_split_plan_carries_hits_on(run: Run) -> None:
 
 def test_split_plan_of_a_bundle_by_name(run: Run) -> None:
     name = min(cluster(7, SHAPE).bundles)
-    result = run(
-        "split",
-        "plan",
-        name,
-        "--snapshot",
-        "s.json",
-        "--algorithm",
-        "specified_positions_divide",
-        "--set",
-        "positions=[100]",
-    )
+    by = ("--algorithm", "specified_positions_divide", "--set", "positions=[100]")
+    result = run("split", "plan", name, "--snapshot", "s.json", *by)
     assert result.exit_code == 0, result.stderr
     assert f"{name}  0x00000064  Admin" in result.stdout
 
@@ -351,10 +334,6 @@ def test_no_option_of_split_plan_is_lost_in_silence(option: tuple[Any, ...], run
     result = run("split", "plan", name, "--snapshot", "s.json", *option)
     refused(result, ExitCode.USAGE, f"{option[0]}", "has no effect if bundles are named")
     assert run("split", "plan", "--snapshot", "s.json", *option).exit_code == 0
-
-
-def test_an_algorithm_without_a_name_is_none(run: Run) -> None:
-    refused(run("split", "plan", "--snapshot", "s.json", "--algorithm", ""), 8, "unknown split strategy ``")
 
 
 def test_split_is_still_the_command_that_asks_the_brokers(run: Run) -> None:
@@ -487,7 +466,3 @@ def test_what_a_snapshot_says_does_not_steer_the_terminal(run: Run) -> None:
     assert "\x1b" not in run("shed", "plan", "--snapshot", path).stdout
     bad = changed(brokers={"\x1b[31m": {"x": 1}})
     assert "\x1b" not in run("shed", "plan", "--snapshot", bad).stderr
-
-
-def test_the_cluster_of_these_tests_is_in_the_file() -> None:
-    assert cluster_of(read_snapshot(Path("s.json"))) == cluster(7, SHAPE)

@@ -19,8 +19,8 @@ from shedders.policies.topic import DeletionNote, PolicyWritten, policy_changes,
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli import main
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
+from statechannel.cli.kit.listing import parse_length_ms, parse_until_ms
+from statechannel.errors import UsageError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
 from statechannel.kafka.tail import append_and_wait
@@ -200,7 +200,7 @@ def test_lengths(text: str, length_ms: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "30", "m", "-5m", "0s", "1e3s", "30 m", "30m!", "999999999d", "٣m"])
 def test_no_lengths(text: str) -> None:
-    with pytest.raises(CommandError):
+    with pytest.raises(UsageError):
         parse_length_ms(text, "--for")
 
 
@@ -439,7 +439,6 @@ def test_a_channel_that_is_not_there(kafka: Kafka, topic_prefix: str, run: Calla
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
 def test_against_a_real_broker(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> None:
     cluster = LiveCluster(kafka, topic_prefix, tmp_path, run)
     try:

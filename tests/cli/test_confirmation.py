@@ -8,10 +8,11 @@ import pytest
 import typer
 
 from statechannel.cli.kit.confirmation import Effect, confirm, count_of
-from statechannel.cli.kit.connection import Connection, connection_of
+from statechannel.cli.kit.connection import connection_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, UsageError
+from statechannel.queries.connection import Connection
 from statechannel.settings import load
 
 
@@ -80,9 +81,8 @@ def test_without_a_terminal_only_what_is_final_needs_yes(monkeypatch: pytest.Mon
     for stream in (io.StringIO("y\n"), None):
         monkeypatch.setattr("sys.stdin", stream)
         assert ask()
-        with pytest.raises(CommandError, match="cannot be undone") as refused:
+        with pytest.raises(UsageError, match="cannot be undone") as refused:
             ask(final=True)
-        assert refused.value.exit_code == ExitCode.USAGE
         assert "--yes" in refused.value.hint
 
 

@@ -9,8 +9,7 @@ from click.testing import Result
 
 from statechannel.cli.kit.connection import settings_of
 from statechannel.cli.kit.contexts import context_in_use
-from statechannel.cli.kit.failures import CommandError
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError
 from statechannel.settings import Settings
 
 Run = Callable[..., Result]
@@ -103,6 +102,6 @@ def test_a_file_that_is_none_of_contexts(content: str, run: Run) -> None:
 
 def test_a_current_context_that_does_not_exist_is_named(run: Run) -> None:
     Path("contexts.toml").write_text('current = "gone"\n[contexts.lab]\nbootstrap_servers = "lab:1"\n')
-    with pytest.raises(CommandError, match="context `gone` does not exist"):
+    with pytest.raises(NotFoundError, match="context `gone` does not exist"):
         settings()
     assert settings(chosen="lab").kafka.bootstrap_servers == "lab:1"

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from statechannel.broker import outcomes, request_record
-from statechannel.broker.request_record import Reply, Request
 from statechannel.cli import brokers
 from statechannel.cli.doctor.checks import Severity, examine
 from statechannel.cli.doctor.checks_channel import CHECKS
-from statechannel.cli.kit.dismissals import dismissals_in, without_dismissed
-from statechannel.cli.kit.registry import Dismissal, Registry
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.status.figures import StatusInputs, figures
 from statechannel.engine.commands import Done, Outcome, Rejected
 from statechannel.errors import ExitCode
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.operations import outcomes
+from statechannel.operations.request_record import Reply, Request
+from statechannel.stories.registry import Registry
+from statechannel.stories.requests import Dismissal, dismissals_in
 from tests.support.doctor_facts import NOW_MS, healthy, heartbeat, registry
+from tests.support.request_world import stories
 
 DISMISSED = Done("", "dismissed", {"incarnation": "b2-1", "last_heard_ms": 1})
 ALIVE = Rejected("broker-alive", "b2 is alive")
@@ -36,13 +36,6 @@ def reply(number: int, outcome: Outcome) -> Reply:
     return Reply(f"id-{number}", "b1", "b1-1", answer)
 
 
-def logged(*items: Request | Reply) -> list[RecordRead]:
-    return [
-        RecordRead(Topic.REQUESTS, 0, number, NOW_MS + number, b"k", request_record.encode(item, timeout_s=60.0))
-        for number, item in enumerate(items)
-    ]
-
-
 def lost() -> Registry:
     found: Registry = registry(*BEATS)["registry"]
     return found
@@ -50,7 +43,7 @@ def lost() -> Registry:
 
 def lost_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those beyond the last minute are kept, too, as when the whole topic is read."""
-    monkeypatch.setattr("statechannel.cli.kit.registry._LEAST_WINDOW_S", 3_600.0)
+    monkeypatch.setattr("statechannel.stories.registry._LEAST_WINDOW_S", 3_600.0)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +59,7 @@ def lost_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_those_that_the_leader_accepted(items: list[Request | Reply], dismissed: Mapping[Any, str]) -> None:
-    found = dismissals_in(logged(*items))
+    found = dismissals_in(stories(*items, at_ms=NOW_MS).values())
     assert {key: item.why for key, item in found.items()} == dismissed
     assert all((item.by, item.at_ms) == ("ann@desk", NOW_MS) for item in found.values())
 
@@ -74,16 +67,18 @@ def test_those_that_the_leader_accepted(items: list[Request | Reply], dismissed:
 def test_one_that_was_lost_again_since_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     lost_for_an_hour(monkeypatch)
     dismissals = {key: Dismissal(*key, NOW_MS) for key in (("b2", "b2-1"), ("b3", "b3-0"))}
-    seen = without_dismissed(lost(), dismissals)
+    seen = lost().without(dismissals)
     assert set(seen.members.lost) == {"b3"}
     assert [item.broker for item in seen.dismissed] == ["b2"]
 
 
 def test_status_and_doctor_say_who_dismissed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     lost_for_an_hour(monkeypatch)
-    dismissals = dismissals_in(logged(request(0, broker="b2", reason="disk gone"), reply(0, DISMISSED)))
+    dismissals = dismissals_in(
+        stories(request(0, broker="b2", reason="disk gone"), reply(0, DISMISSED), at_ms=NOW_MS).values()
+    )
     seen = registry(*BEATS)
-    facts = replace(healthy(), **seen | {"registry": without_dismissed(seen["registry"], dismissals)})
+    facts = replace(healthy(), **seen | {"registry": seen["registry"].without(dismissals)})
     (warning,) = (finding for finding in examine(CHECKS, facts) if "not back" in finding.what)
     assert "b3" in warning.what
     assert "b2" not in warning.what

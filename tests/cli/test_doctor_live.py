@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from statechannel import clocks
-from statechannel.cli.kit import registry
 from statechannel.embedded import KafkaServer
+from statechannel.queries import registry
 from tests.cli.test_live import documented
 from tests.support.broker_cluster import COMMAND, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 NAMESPACE = "tenant/ns"
 QUICKER = ("membership.expiry_s=6", "safe_mode.after_s=3")
@@ -82,31 +82,31 @@ def bad(findings: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
 def test_a_cluster_that_falls_ill(
     cluster: BrokerCluster, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lonely = doctor(cluster, "--timeout", "60", code=31)
+    lonely = doctor(cluster, "--timeout", str(WAIT_S), code=31)
     assert bad(lonely, "error") == {"brokers"}
     place = list(cluster.place)
     cluster.place[cluster.place.index("--channel") + 1] = "nobody-made-this"
-    none = doctor(cluster, "--timeout", "60", code=32)
+    none = doctor(cluster, "--timeout", str(WAIT_S), code=32)
     assert (bad(none, "critical"), bad(none, "error")) == ({"topics"}, set()), "a topic that is missing is told once"
     assert [topic["severity"] for topic in none["topics"]] == ["critical", "info"]
     assert {item["checked"] for check in ("brokers", "policies", "log") for item in none[check]} == {False}
     cluster.place = place
 
     cluster.start("b1", "b2")
-    cluster("namespace", "create", NAMESPACE, "--bundles", "4", "--timeout", "60")
+    cluster("namespace", "create", NAMESPACE, "--bundles", "4", "--timeout", str(WAIT_S))
     for bundle in cluster.owners():
-        cluster("lookup", bundle, "--timeout", "60")
+        cluster("lookup", bundle, "--timeout", str(WAIT_S))
     leader = cluster.leader()
     other = {"b1": "b2", "b2": "b1"}[leader]
 
-    well = doctor(cluster, "--timeout", "60", code=0)
+    well = doctor(cluster, "--timeout", str(WAIT_S), code=0)
     assert (bad(well, "critical"), bad(well, "error"), bad(well, "warning")) == (set(), set(), set())
     assert well["leader"][0]["what"].startswith(f"{leader} leads, for ")
     assert "4 bundles, 4 assigned" in well["log"][0]["what"]
 
     with monkeypatch.context() as skewed:
         skewed.setattr(registry, "now_ms", lambda: clocks.now_ms() + 600_000)
-        (clock,) = doctor(cluster, "--timeout", "60", code=31)["clock"]
+        (clock,) = doctor(cluster, "--timeout", str(WAIT_S), code=31)["clock"]
         assert "10.0 min ahead of Kafka's" in clock["what"]
 
     watching = Watching(cluster)
@@ -158,7 +158,7 @@ def test_a_cluster_that_falls_ill(
     alter(cluster, f"{cluster.channel}-requests", retention_ms="60000")
     cluster.kill(other)
     cluster.wait(lambda: cluster.alive() == [])
-    ill = doctor(cluster, "--timeout", "60", code=32)
+    ill = doctor(cluster, "--timeout", str(WAIT_S), code=32)
     assert bad(ill, "critical") == {"topics", "brokers", "orphans"}
     assert bad(ill, "error") == {"topics", "patience"}
     wrong = {topic["what"].split(" is ")[0] for topic in ill["topics"] if topic["severity"] in ("critical", "error")}

@@ -7,8 +7,8 @@ import pytest
 from statechannel.cli.doctor import command
 from statechannel.cli.doctor.checks import DoctorFinding, Severity, examine
 from statechannel.cli.doctor.command import CHECKS
-from tests.cli.test_doctor_checks import CHANNEL, debts
-from tests.support.doctor_facts import heard, heartbeat, with_topic
+from tests.cli.test_doctor_checks import CHANNEL, debts, led
+from tests.support.doctor_facts import with_topic
 
 PICTURE = """\
 critical topics: bundle-state: message.timestamp.type is CreateTime, required LogAppendTime
@@ -16,9 +16,10 @@ critical topics: bundle-state: message.timestamp.type is CreateTime, required Lo
 with it.
          -> kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name bundle-state --add-config \
 message.timestamp.type=LogAppendTime
-error    leader: no leader, for 60.00 s
-         Bundles are still served and moved, but not assigned, repaired or balanced. Keys wait for their repair.
-         -> Check that brokers are caught up (`statechannel brokers`), and their logs for the election's group.
+error    leader: no broker has led for 60.00 s
+         Bundles are still served and moved, and brokers assign what is looked up, but nothing is repaired or balanced.
+         -> An election takes up to kafka.session_timeout_ms. If it lasts longer: check that brokers are caught up \
+(`statechannel brokers`), and their logs for the election's group.
 ok       patience: time-outs match each other and the topic's lag
 not checked: log, orphans (said in \ufffd[31m two lines)
 1 critical, 1 error
@@ -26,13 +27,12 @@ not checked: log, orphans (said in \ufffd[31m two lines)
 
 
 NARROW = """\
-warning  awaiting-repair: 1 key awaits repair, t/n the
-         longest, for 10.00 s
+warning  awaiting-repair: keys awaiting repair: 1, the oldest
+         for 10.00 s
          While a key awaits repair, no heartbeat is clean and
-         no broker can join; the leader repairs it after 1 s
-         if it can.
+         no broker can join. The leader repairs it if it can.
          -> Check that there is a caught-up leader;
-            `statechannel audit history KEY` shows the
+            `statechannel audit history t/n` shows the
             records.
 1 warning
 """
@@ -48,9 +48,7 @@ def test_people_see_the_worst_first_and_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    sick = with_topic(
-        heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000), CHANNEL, message_timestamp_type="CreateTime"
-    )
+    sick = with_topic(led(60), CHANNEL, message_timestamp_type="CreateTime")
     wanted = ("topics", "leader", "patience")
     findings = examine([check for check in CHECKS if check.name in wanted], replace(sick, wanted=sick.wanted[:1]))
     findings += [

@@ -16,14 +16,14 @@ import pytest
 from click.testing import Result
 
 from statechannel import clocks
-from statechannel.cli.kit import registry
 from statechannel.embedded import KafkaServer
+from statechannel.queries import registry
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
-PAGE = Path(__file__).parents[2] / "design" / "cli.md"
+PAGE = Path(__file__).parents[2] / "design" / "reference" / "json.md"
 QUICK = ["membership.interval_s=0.3", "membership.expiry_s=8", "safe_mode.after_s=4", "leader.heartbeat_interval_s=0.3"]
 QUICK += ["kafka.command_timeout_s=90"]
 NAMESPACE = "tenant/ns"
@@ -96,11 +96,11 @@ def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., 
 
 
 def documented(command: str) -> set[str]:
-    """Keys of a command's JSON as design/cli.md lists them."""
+    """Keys of a command's JSON as design/reference/json.md lists them."""
     for line in PAGE.read_text().splitlines():
         if line.startswith(f"| `{command}` |"):
             return {word.strip().strip("`") for word in line.split("|")[2].split(",")}
-    raise AssertionError(f"design/cli.md does not list {command}")
+    raise AssertionError(f"design/reference/json.md does not list {command}")
 
 
 def test_without_topics_and_without_brokers(cluster: Cluster, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     assert {gap["from"] for gap in lost} == {other}
     assert all(gap["length_ms"] >= 3_000 for gap in lost)
 
-    deleted = cluster("namespace", "delete", NAMESPACE, "--yes", "--timeout", "20")
+    deleted = cluster("namespace", "delete", NAMESPACE, "--yes", "--timeout", str(WAIT_S))
     assert (deleted["answer"], deleted["result"]) == ("accepted", "deleted")
     assert cluster("bundles") == {"bundles": [], "tentative": False}
 

@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from statechannel.audit.moments import AsOf, parse_as_of, was_yesterday
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.audit.writers import WritersHeard
-from statechannel.broker.request_record import Request, RequestCommand, encode
-from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.cli.main import app
+from statechannel.operations.request_record import Request, encode
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.queries.side_files import SideRole, side_file
+from statechannel.stories.processes import WritersHeard
 from tests.support.report_logs import START_MS, LogMaker
 
 READ_LATER_MS = 1_000

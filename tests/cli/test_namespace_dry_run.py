@@ -12,7 +12,7 @@ from statechannel.audit.views import LogViews
 from statechannel.cli import bundles
 from statechannel.cli.kit import requests
 from statechannel.errors import ExitCode
-from statechannel.replay.auditor import audit_full
+from statechannel.replay.auditor import audit_part
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 
@@ -24,7 +24,7 @@ def create(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Calla
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a dry run writes nothing")
 
-    views = LogViews((audit_full(0, 1, log.records, lambda *_: None),), (log.at_ms,))
+    views = LogViews((audit_part(0, 1, log.records, observe=lambda *_: None),), (log.at_ms,))
     monkeypatch.setattr(bundles, "read_channel", lambda _: views)
     alive: Any = SimpleNamespace(members=SimpleNamespace(alive={"b1": None}))
     monkeypatch.setattr(bundles, "read_registry", lambda _: alive)

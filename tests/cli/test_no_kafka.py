@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from statechannel.cli.kit import live_log
 from statechannel.cli.kit.connection import connection_of
 from statechannel.embedded.layout import BrokerRecord, Layout, write_record
 from statechannel.embedded.process import take_lock
 from statechannel.errors import ExitCode
+from statechannel.queries import live_log
 from statechannel.settings import load
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.kafka_rebalance.cli import arguments, execution, executions
+from shedders.kafka_rebalance.cli import arguments, execution
 from shedders.kafka_rebalance.execution import journal, session
-from shedders.kafka_rebalance.execution.state_records import StateBook, record
+from shedders.kafka_rebalance.execution.state_topic import StateBook, record
 from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionStop, StopKind
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, write_plan
 from statechannel.cli.kit import failures
@@ -46,7 +46,7 @@ def refused(result: Result, code: int, *words: str) -> None:
 def book(monkeypatch: pytest.MonkeyPatch) -> StateBook:
     """What the state topic has; it is empty at first."""
     book = StateBook(15_000)
-    monkeypatch.setattr(executions, "read_book", lambda _: (book, None))
+    monkeypatch.setattr(execution, "read_book", lambda _: (book, None))
     return book
 
 
@@ -105,7 +105,7 @@ def test_a_kafka_that_is_away_is_not_taken_for_nobody_at_work(
 
 def test_a_topic_that_may_not_be_read_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     error = KafkaAccessDeniedError("Kafka refused this client", hint="Ask for Read.")
-    monkeypatch.setattr(executions, "read_book", lambda _: (None, error))
+    monkeypatch.setattr(execution, "read_book", lambda _: (None, error))
     for name in WITH_ID:
         refused(
             run("partitions", name, PLAN.id, *NOWHERE), ExitCode.KAFKA_DENIED, "refused this client", "Ask for Read"

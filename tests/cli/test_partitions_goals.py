@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from shedders.kafka_rebalance.cli.command import goals_app
 from shedders.kafka_rebalance.errors import RequestRefusedError
-from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN
+from shedders.kafka_rebalance.goals.table import OF_MODES, OWN
 
 
 def test_list_has_all_goals_in_their_order() -> None:

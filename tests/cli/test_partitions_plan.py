@@ -10,7 +10,7 @@ from click.testing import Result
 from loaddata.samples.cluster_files import lines_of, read_layout_file, write_layout
 from loaddata.samples.partitions import PartitionLoad
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_files import read_plan, read_reassignment
+from shedders.kafka_rebalance.planning.plan_files import parse_reassignment, read_plan
 from tests.docs.generate import ROOT
 from tests.twin.partition_state import layout_after
 
@@ -142,8 +142,12 @@ def test_bounds_of_moves_and_bytes(run: Run) -> None:
 
 def test_files_for_kafkas_own_tool(run: Run) -> None:
     plan = planned(run, "--add-brokers", "4", "--reassignment", "after.json", "--rollback", "before.json")
-    assert read_reassignment(Path("after.json")) == {(move.topic, move.partition): move.after for move in plan.moves}
-    assert read_reassignment(Path("before.json")) == {(move.topic, move.partition): move.before for move in plan.moves}
+    assert parse_reassignment(Path("after.json").read_bytes()) == {
+        (move.topic, move.partition): move.after for move in plan.moves
+    }
+    assert parse_reassignment(Path("before.json").read_bytes()) == {
+        (move.topic, move.partition): move.before for move in plan.moves
+    }
 
 
 def _with_racks(*racks: str | None) -> Path:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.kafka_rebalance.cli import executions
+from shedders.kafka_rebalance.cli import execution
 from shedders.kafka_rebalance.execution import overview
 from shedders.kafka_rebalance.execution.journal import Journal, write_durable
 from shedders.kafka_rebalance.execution.session import ExecutionPlace, known
-from shedders.kafka_rebalance.execution.state_records import StateBook, record
+from shedders.kafka_rebalance.execution.state_topic import StateBook, record
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes
 from shedders.kafka_rebalance.settings import PartitionsSettings
@@ -46,7 +46,7 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
 
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)
-    monkeypatch.setattr(executions, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(execution, "now_ms", lambda: NOW_MS)
     return twin
 
 
@@ -135,7 +135,7 @@ def test_of_an_end_in_order_the_hint_is_the_next_step(twin: Twin, tmp_path: Path
 
 def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     begun({"event": "progress", "at_ms": NOW_MS - 50_000, "bytes_done": 10 * MB, "busy_s": 40.0})
-    monkeypatch.setattr(executions, "read_book", lambda _: (None, None))
+    monkeypatch.setattr(execution, "read_book", lambda _: (None, None))
     where = ("-b", "127.0.0.1:9", "--state", "state")
     assert twin.alive
     result = run("partitions", "status", *where)
@@ -154,7 +154,7 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
 
 
 def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executions, "read_book", lambda _: (StateBook(15_000), None))
+    monkeypatch.setattr(execution, "read_book", lambda _: (StateBook(15_000), None))
     where = ("-b", "127.0.0.1:9", "--state", "state")
     result = run("partitions", "status", *where)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -174,7 +174,7 @@ def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pyte
 def test_a_topic_that_cannot_be_read_may_have_a_plan(
     run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executions, "read_book", lambda _: (None, KafkaUnavailableError("no answer")))
+    monkeypatch.setattr(execution, "read_book", lambda _: (None, KafkaUnavailableError("no answer")))
     result = run("partitions", "status", "-b", "127.0.0.1:9", "--state", "state")
     assert result.exit_code == ExitCode.KAFKA_AWAY
     assert "no answer" in result.stderr

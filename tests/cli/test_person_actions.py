@@ -17,12 +17,13 @@ from shedders.policies.record import encode as encode_policy
 from shedders.policies.topic import DeletionNote
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.broker.request_record import Reply, Request, RequestCommand, encode
 from statechannel.cli.audit.actions import requested_actions
-from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.cli.main import app
+from statechannel.operations.request_record import Reply, Request, encode
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import Headers
+from statechannel.queries.side_files import SideRole, side_file
 from tests.support.report_logs import HOSTILE, START_MS, LogMaker
 
 ANN, BOB = "ann@desk", "bob@desk"

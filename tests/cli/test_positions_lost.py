@@ -15,15 +15,16 @@ from statechannel.audit.engine import LOCAL, AuditQuestion, ExportSource
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import BadLine, parse_header
-from statechannel.audit.writers import WritersHeard
-from statechannel.cli.audit.options import answered
 from statechannel.cli.doctor.checks import Severity, examine
 from statechannel.cli.doctor.command import CHECKS
-from statechannel.cli.kit import topic_state
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.engine.proven_positions import ProvenPositions
 from statechannel.kafka.admin import OffsetBounds
 from statechannel.protocol.codec import HEAD_KEY, encode
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.queries import registry as topic_state
+from statechannel.queries.audit_log import answered
+from statechannel.stories.processes import WritersHeard
 from tests.support.doctor_facts import healthy
 from tests.unit.audit.test_lost_head import written
 
@@ -84,10 +85,10 @@ def test_the_doctor_says_it_and_counts_records_in_wrong_partitions() -> None:
 
 def test_an_audit_is_tentative_then(tmp_path: Path) -> None:
     source = ExportSource(written(tmp_path, first=0))
-    answer = answered(LOCAL, AuditQuestion(source), WritersHeard()).answer
+    answer = answered(LOCAL, AuditQuestion(source), WritersHeard(), TERMINAL).answer
     assert "tentative" not in answer
     assert "positions_lost" not in answer
-    answer = answered(LOCAL, AuditQuestion(source), WritersHeard(positions_lost={0: 7})).answer
+    answer = answered(LOCAL, AuditQuestion(source), WritersHeard(positions_lost={0: 7}), TERMINAL).answer
     assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 7})
 
 
@@ -99,12 +100,12 @@ def test_an_export_made_then_says_so_for_ever(tmp_path: Path) -> None:
     digest = write_export(path, header, records, now_ms=lambda: 1).digest
     assert digest != made.header.digest
     for writers in (None, WritersHeard()):  # with the file of the registry, and without it
-        answer = answered(LOCAL, AuditQuestion(ExportSource(path)), writers).answer
+        answer = answered(LOCAL, AuditQuestion(ExportSource(path)), writers, TERMINAL).answer
         assert (answer["tentative"], answer["positions_lost"]) == (True, {"0": 41})
     edited = path.read_bytes().replace(b'"positions_lost":{"0":41}', b'"positions_lost":{"0":17}')
     path.write_bytes(edited)
     with pytest.raises(ExportFileError):
-        answered(LOCAL, AuditQuestion(ExportSource(path)), None)
+        answered(LOCAL, AuditQuestion(ExportSource(path)), None, TERMINAL)
 
 
 @pytest.mark.parametrize("lost", ['{"0": -1}', '{"x": 1}', "[1]", '{"0": "1"}'])

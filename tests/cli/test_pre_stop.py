@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from statechannel.broker.request_record import ANSWER_PART
 from statechannel.cli import pre_stop as module
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.requests import RequestAnswer, SentRequest
 from statechannel.cli.pre_stop import lengths
 from statechannel.engine.commands import Done, Outcome, Rejected
 from statechannel.engine.membership import Member
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, UsageError
 from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.operations.table import ANSWER_PART
 
 
 @pytest.mark.parametrize(
@@ -38,9 +37,8 @@ def test_lengths(within: str, notice: str, expected: tuple[float, float]) -> Non
     ],
 )
 def test_lengths_that_cannot_be(within: str, notice: str, what: str) -> None:
-    with pytest.raises(CommandError, match=what) as result:
+    with pytest.raises(UsageError, match=what):
         lengths(within, notice)
-    assert result.value.exit_code == ExitCode.USAGE
 
 
 class Around:

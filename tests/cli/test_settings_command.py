@@ -1,4 +1,4 @@
-"""`statechannel settings`: the data of design/settings.md, in the wheel."""
+"""`statechannel settings`: the data of design/reference/settings.md, in the wheel."""
 
 import json
 from collections.abc import Callable

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.broker.request_record import Request, RequestCommand, encode
-from statechannel.cli.kit.side_files import SideRole, side_file
 from statechannel.cli.main import app
+from statechannel.operations.request_record import Request, encode
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.queries.side_files import SideRole, side_file
 from tests.support.report_logs import LogMaker
 
 CREATED = "create-t/n"

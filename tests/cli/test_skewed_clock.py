@@ -10,26 +10,29 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli import pre_stop
-from statechannel.cli.kit import registry, requests
-from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit import requests
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.cli.status import command
 from statechannel.cli.status.figures import StatusInputs
 from statechannel.engine.membership import MEMBER_FORMAT
+from statechannel.errors import NotFoundError
 from statechannel.kafka.topics import TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.queries import registry
 from statechannel.settings import load
+from statechannel.stories.processes import RegistryStory
 
 INTERVAL_S, EXPIRY_S = 0.3, 3.0
 CONNECTION: Any = SimpleNamespace(
+    reporter=TERMINAL,
     settings=load(
         overrides={
             "kafka": {"bootstrap_servers": "127.0.0.1:1"},
             "membership": {"interval_s": INTERVAL_S, "expiry_s": EXPIRY_S},
             "safe_mode": {"after_s": 2.0},
         }
-    )
+    ),
 )
 
 
@@ -159,7 +162,9 @@ def test_a_lost_broker_is_shown_until_it_is_back(
     kafka.write_minutes("b1")
     kafka.write_minutes("b4")
     membership = CONNECTION.settings.membership.model_copy(update={"lost_shown_s": lost_shown_s})
-    connection: Any = SimpleNamespace(settings=CONNECTION.settings.model_copy(update={"membership": membership}))
+    connection: Any = SimpleNamespace(
+        reporter=TERMINAL, settings=CONNECTION.settings.model_copy(update={"membership": membership})
+    )
     seen = registry.read_registry(connection, all_lost=True)
     assert (set(seen.members.lost), set(seen.members.alive)) == (lost, {"b1", "b4"})
 
@@ -268,7 +273,7 @@ class TestPreStop:
         kafka.write("b2", 40)
         kafka.write("b2", 30, leaving=True)
         for name in ("b2", "b3"):
-            with pytest.raises(CommandError, match="not alive"):
+            with pytest.raises(NotFoundError, match="not alive"):
                 pre_stop._member(CONNECTION, name, defaulted=False)
         assert kafka.followed_s == 0
 
@@ -276,7 +281,7 @@ class TestPreStop:
         kafka = use(Kafka(0, "b1"))
         kafka.write("b2", 30)
         kafka.write_minutes("b1")
-        with pytest.raises(CommandError, match="not alive"):
+        with pytest.raises(NotFoundError, match="not alive"):
             pre_stop._member(CONNECTION, "b2", defaulted=False)
         assert kafka.followed_s >= 1.9 * INTERVAL_S
 
@@ -294,6 +299,7 @@ def status_of(connection: Any, monkeypatch: pytest.MonkeyPatch, meanwhile: Calla
 
 
 CHANNEL: Any = SimpleNamespace(
+    reporter=TERMINAL,
     settings=CONNECTION.settings,
     topics=SimpleNamespace(channel="c"),
     client=SimpleNamespace(bootstrap_servers="a:1"),

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from statechannel.broker.request_record import ExtensionAsk, Request, RequestCommand, command_of, decode, encode
 from statechannel.cli.kit import requests
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.requests import RequestAnswer
 from statechannel.cli.split import split_app
 from statechannel.engine.commands import Done
+from statechannel.errors import UsageError
+from statechannel.operations.request_record import Request, command_of, decode, encode
+from statechannel.operations.table import ExtensionAsk, RequestCommand
 
 BUNDLE = "t/n/0x00000000_0x80000000"
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -101,7 +102,7 @@ def test_the_reply_names_the_bundle_that_was_split(monkeypatch: pytest.MonkeyPat
 )
 def test_a_name_that_looks_like_bounds_is_refused_before_anything_is_asked(asked: list[Any], local: str) -> None:
     result = CliRunner().invoke(split_app, [f"t/n/{local}", "-b", "127.0.0.1:9"])
-    assert isinstance(result.exception, CommandError)
+    assert isinstance(result.exception, UsageError)
     assert "persistent://tenant/namespace/topic" in result.exception.hint
     assert asked == []
     assert CliRunner().invoke(split_app, [f"persistent://t/n/{local}", "-b", "127.0.0.1:9"]).exit_code == 0

@@ -21,9 +21,11 @@ from click.testing import Result
 
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer import export_file
-from statechannel.cli.kit import live_log, progress
+from statechannel.cli.kit import progress
 from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.queries import live_log
+from statechannel.queries.connection import Notes
 
 WAIT_S = 60.0
 CALL = "from statechannel.cli.start import main; main()"
@@ -184,8 +186,8 @@ EXPORT = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from statechannel.audit.writers import WritersHeard
-from statechannel.cli.kit import live_log, registry
+from statechannel.stories.processes import WritersHeard
+from statechannel.queries import live_log, registry
 
 def export(_, path, **__):
     path.write_text("line\\n" * 20_000)
@@ -265,5 +267,5 @@ def test_an_export_that_cannot_be_written_ends_its_readers_in_order(
     monkeypatch.setattr(live_log, "open_tail", opened)
     monkeypatch.setattr(export_file, "write_export", full)
     with pytest.raises(ExportFileError):
-        live_log.export_live(SimpleNamespace(), tmp_path / "x.jsonl")  # type: ignore[arg-type]
+        live_log.export_live(SimpleNamespace(reporter=Notes()), tmp_path / "x.jsonl")  # type: ignore[arg-type]
     assert unraised == []

@@ -8,7 +8,9 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from statechannel.cli.kit import live_log, output
+from statechannel.cli.kit import output
+from statechannel.cli.kit.progress import TERMINAL
+from statechannel.queries import live_log
 
 
 def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(
@@ -42,7 +44,8 @@ def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_
     now_s = [100.0]
     monkeypatch.setattr(live_log.time, "monotonic", lambda: now_s[0])
     pulse = live_log.Pulse(
-        SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), Asked([True, *[False] * 8, True])
+        SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1"), reporter=TERMINAL),
+        Asked([True, *[False] * 8, True]),
     )
     results: list[tuple[float, str]] = []
     for _ in range(10):
@@ -60,7 +63,7 @@ def test_a_question_that_waits_behind_a_fetch_is_no_outage(capsys: pytest.Captur
     patient = SimpleNamespace(
         answers=lambda timeout_s: timeout_s >= 1.0
     )  # as where nothing is written, on a busy machine
-    pulse = live_log.Pulse(SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), patient)
+    pulse = live_log.Pulse(SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1"), reporter=TERMINAL), patient)
     for _ in range(20):
         now_s[0] += live_log.BEAT_S
         pulse.beat()

@@ -1,4 +1,4 @@
-"""design/api.md: the public API from its docstrings, and the tables of stable words."""
+"""design/reference/api.md: the public API from its docstrings, and the tables of stable words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         ),
     ),
     "Hooks": (
-        "What the channel calls; order, deadlines and failures: [hooks.md](hooks.md).",
+        "What the channel calls; order, deadlines and failures: [hooks.md](../hooks.md).",
         ("BrokerHooks", "BlockingBrokerHooks"),
     ),
     "Answers": (
@@ -39,7 +39,7 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         ("Admission", "Redirect", "AdmittedCounts"),
     ),
     "Routers": (
-        "In `statechannel.router`: for programs that are no brokers ([router.md](router.md)).",
+        "In `statechannel.router`: for programs that are no brokers ([router.md](../router.md)).",
         ("Router", "RouterOpening", "BlockingRouter", "Route", "ChangesGap"),
     ),
     "Status": (

@@ -8,7 +8,7 @@ import pkgutil
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +17,7 @@ import typer
 
 from statechannel.errors import StateChannelError
 from statechannel.kafka.acls import Role, rules_of
+from statechannel.operations.table import ARGUMENTS, OPERATIONS
 from statechannel.protocol import states
 from statechannel.protocol.states import FORCED, MOVES, MoveCondition, State, Who
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
@@ -55,7 +56,7 @@ def table(head: Iterable[str], body: Iterable[Iterable[object]]) -> str:
 def proof_figures() -> str:
     """The kept runs of the explorer."""
     rows = []
-    for arguments, run in json.loads((ROOT / "design" / "proof-figures.json").read_text()).items():
+    for arguments, run in json.loads((ROOT / "design" / "evidence" / "proof-figures.json").read_text()).items():
         last, of_workers = run["levels"][-1], f"{run['seconds']:,} s, {run['workers']} processes"
         if "triples" in last:
             compared = sum(level["triples"] for level in run["levels"])
@@ -72,7 +73,7 @@ def proof_figures() -> str:
 
 def interleaving_figures() -> str:
     """The kept run of the search through all orders, a row for each flow."""
-    kept = json.loads((ROOT / "design" / "interleavings-figures.json").read_text())["searches"]
+    kept = json.loads((ROOT / "design" / "evidence" / "interleavings-figures.json").read_text())["searches"]
     flows = dict.fromkeys(name.split()[0] for name in kept)
     rows = []
     for flow in flows:
@@ -87,7 +88,7 @@ def interleaving_figures() -> str:
 
 def interleaving_dangers() -> str:
     """How often the kept run went through each dangerous moment."""
-    kept = json.loads((ROOT / "design" / "interleavings-figures.json").read_text())["searches"]
+    kept = json.loads((ROOT / "design" / "evidence" / "interleavings-figures.json").read_text())["searches"]
     seen = Counter[str]()
     for search in kept.values():
         seen.update(search["seen"])
@@ -169,12 +170,28 @@ SELECTED = (
 """Beginnings of the rows of performance.md that the README shows."""
 
 
+def request_commands() -> Iterator[tuple[str, ...]]:
+    """A row of each command of the requests topic."""
+    for spec in OPERATIONS.values():
+        ways = [f"`statechannel {spec.words}`"] if spec.words else []
+        if spec.http is not None:
+            ways.append(f"`{spec.http.method} {spec.http.path}`")
+        yield f"`{spec.command}`", ", ".join(f"`{name}`" for name in spec.args), spec.executor, ", ".join(ways)
+
+
+def request_arguments() -> Iterator[tuple[str, str]]:
+    """A row of each argument of these commands."""
+    for name, argument in ARGUMENTS.items():
+        about = argument.about.removesuffix(".")
+        yield f"`{name}`", about[:1].lower() + about[1:]
+
+
 def selected_figures() -> str:
     """Some rows of the table of measurements, with links that lead from the README."""
-    page = (ROOT / "design/performance.md").read_text(encoding="utf-8").splitlines()
+    page = (ROOT / "design/evidence/performance.md").read_text(encoding="utf-8").splitlines()
     head = page.index("| what | here | for comparison | command |")
     rows = [line for line in page[head + 2 :] if line.startswith(tuple(f"| {name}" for name in SELECTED))]
-    return "\n".join([*page[head : head + 2], *rows]).replace("](", "](design/")
+    return "\n".join([*page[head : head + 2], *rows]).replace("](", "](design/evidence/").replace("evidence/../", "")
 
 
 def registry_record() -> str:
@@ -367,6 +384,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "forced": forced,
     "verdicts": verdicts,
     "selected-figures": selected_figures,
+    "request-commands": lambda: table(["command", "args", "executed by", "written by"], request_commands()),
+    "request-arguments": lambda: table(["arg", "meaning"], request_arguments()),
     "record-fields": record_blocks.fields,
     "record-examples": record_blocks.examples,
     "record-limits": record_blocks.limits,

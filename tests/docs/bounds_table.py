@@ -1,4 +1,4 @@
-"""What waits or is kept in a broker, its bound, and what happens beyond it: the table of design/bounds.md."""
+"""What waits or is kept in a broker, its bound, and what happens beyond it: the table of design/reference/bounds.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the figures of a contest into design/contest.md, and its pictures beside it.
+"""Puts the figures of a contest into design/evidence/contest.md, and its pictures beside it.
 
 python -m tests.bench.tuned --held-out --seeds 1 --out FOLDER
 python -m tests.docs.contest FOLDER
@@ -13,9 +13,9 @@ import orjson
 from shedders.contest.comparison import ContestComparison
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.plots import scenario_picture
-from shedders.contest.tables import aims_grid, markdown, overall_grid, rivals_grid, standing_grid
+from shedders.contest.tables import markdown, summary_grids
 
-DESIGN = Path(__file__).parents[2] / "design"
+DESIGN = Path(__file__).parents[2] / "design" / "evidence"
 PAGE = DESIGN / "contest.md"
 PICTURES = {
     "scale-out": ("modular/avg+avg@upstream", "extensible/transfer+least-resource-usage@upstream"),
@@ -34,9 +34,7 @@ _BLOCK = re.compile(r"(<!-- contest -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def block(comparison: ContestComparison) -> str:
     """The tables of the page."""
-    grids = [overall_grid(comparison, group) for group, rows in comparison.overall.items() if rows]
-    grids += [rivals_grid(comparison), standing_grid(comparison)]
-    grids += [aims_grid(comparison, comparison.against, missed_only=True)]
+    grids = summary_grids(comparison, missed_only=True)
     return f"\n{markdown(grids, level=3)}\nDigest of all figures: `{comparison.digest}`.\n\n"
 
 

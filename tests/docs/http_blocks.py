@@ -1,4 +1,4 @@
-"""The generated parts of design/http-api.md, and design/openapi.json: made from the routes themselves."""
+"""The generated parts of design/http-api.md, and design/reference/openapi.json: made from the routes themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of design/partitions-samples.md: what the JMX exporter's configurations call Kafka's metrics."""
+"""The table of design/partitions.md: what the JMX exporter's configurations call Kafka's metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of design/partitions-quality.md, from the figures that were kept."""
+"""The tables of design/evidence/partitions-quality.md, from the figures that were kept."""
 
 from __future__ import annotations
 

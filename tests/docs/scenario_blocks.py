@@ -1,4 +1,4 @@
-"""The generated parts of design/scenarios.md: fields out of the models, scenarios out of their files."""
+"""The generated parts of design/reference/scenarios.md: fields out of the models, scenarios out of their files."""
 
 from __future__ import annotations
 

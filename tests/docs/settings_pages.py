@@ -21,7 +21,7 @@ MADE = "Made from the code by `make docs`; a test compares. Do not edit by hand.
 
 
 def settings_page() -> Iterator[str]:
-    """Lines of design/settings.md."""
+    """Lines of design/reference/settings.md."""
     yield "# Settings"
     yield ""
     yield MADE
@@ -78,7 +78,7 @@ def _row(name: str, field: FieldInfo) -> list[str]:
 
 
 def balancer_page() -> Iterator[str]:
-    """Lines of design/balancer-settings.md."""
+    """Lines of design/reference/balancer-settings.md."""
     prefix = "extensions.balancer"
     yield "# Settings of the balancing extension"
     yield ""
@@ -105,7 +105,7 @@ def balancer_page() -> Iterator[str]:
 
 
 def partitions_page() -> Iterator[str]:
-    """Lines of design/partitions-settings.md."""
+    """Lines of design/reference/partitions-settings.md."""
     prefix = f"extensions.{PARTITIONS}"
     yield "# Settings of the rebalance planner"
     yield ""

@@ -1,4 +1,4 @@
-"""Pages of strategies and of the planner's goals, made from their docstrings."""
+"""Pages of strategies, made from their docstrings, and of the planner's goals, made from their table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN, every
+from shedders.kafka_rebalance.goals.table import OF_MODES, OWN, every, modes_text
 from shedders.model.profiles import PROFILES
 from shedders.model.strategy import KINDS, available, find
 from tests.docs.settings_pages import MADE, table
@@ -20,7 +20,7 @@ _SECTION = re.compile(r"(Args|Attributes|Raises|Returns):\n")
 
 
 def strategies_page() -> Iterator[str]:
-    """Lines of design/strategies.md."""
+    """Lines of design/reference/strategies.md."""
     strategies = {kind: own(kind) for kind in KINDS}
     models = [strategy.Settings for by_name in strategies.values() for strategy in by_name.values()]
     bases = _shared(models)
@@ -28,8 +28,8 @@ def strategies_page() -> Iterator[str]:
     yield ""
     yield f"{MADE} Each strategy with"
     yield "its formula, an example worked by hand (also a test), its settings and its source; `statechannel strategy show NAME`"
-    yield "prints the same. More on some: [TransferShedder](strategies-transfer.md), [splits](strategies-split.md),"
-    yield "[filters](strategies-filters.md); and [how to write one](writing-a-strategy.md)."
+    yield "prints the same. More on [TransferShedder, filters and splits](strategy-details.md); and [how to write"
+    yield "one](../writing-a-strategy.md)."
     for kind, by_name in strategies.items():
         yield ""
         yield f"## {kind.capitalize()}"
@@ -114,12 +114,12 @@ def _settings(model: type[BaseModel], bases: Sequence[type[BaseModel]]) -> Itera
 
 
 def goals_page() -> Iterator[str]:
-    """Lines of design/partitions-goals.md."""
+    """Lines of design/reference/partitions-goals.md."""
     goals = [goal for goal in every() if goal.name in OWN or goal.name in OF_MODES]
     yield "# Goals of the rebalance planner"
     yield ""
     yield MADE
-    yield "`statechannel partitions goals explain NAME` prints the same. More on how plans are made: [partitions](partitions.md)."
+    yield "`statechannel partitions goals explain NAME` prints the same. How plans are made: [partitions](../partitions.md)."
     yield ""
     yield "| goal | kind | range | needs | default of | about |"
     yield "|---|---|---|---|---|---|"
@@ -129,7 +129,7 @@ def goals_page() -> Iterator[str]:
             goal.kind,
             goal.range_text,
             goal.needs_text,
-            goal.modes_text,
+            modes_text(goal),
             goal.about,
         )
         yield f"| {' | '.join(cells)} |"

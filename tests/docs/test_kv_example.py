@@ -22,8 +22,9 @@ from ulid import ULID
 
 from statechannel.api import Admission, Redirect
 from statechannel.broker.assembly import access
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.request_writer import write_request
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import RequestCommand
 from statechannel.router import BlockingRouter, Route
 from statechannel.settings import Settings
 from tests.docs.generate import ROOT
@@ -451,7 +452,6 @@ def status_of(sent: socket.socket) -> int:
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
 def test_no_write_is_lost_or_taken_twice(examples, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, **QUICK)
     brokers = Brokers(settings, tmp_path)

@@ -11,7 +11,7 @@ import yaml
 from shedders.balancer.metrics import BalancerMetrics
 from statechannel.broker.observe.metric_table import TABLE, MetricKind
 from tests.docs.generate import ROOT
-from tests.docs.observability_blocks import FILES, alert_rules
+from tests.docs.observability_blocks import ALERTS, FILES, alert_rules, alerts_file
 from tests.support.promql import Labels, Points, Promql
 
 DASHBOARD = json.loads((FILES / "dashboard.json").read_text(encoding="utf-8"))
@@ -112,7 +112,8 @@ def test_a_panel_is_of_the_chosen_job_and_channel(title, expr):
 def test_an_alert_asks_for_what_there_is_and_says_what_to_do(rule):
     assert check(rule["expr"]) == len(re.findall(r"statechannel_\w+", rule["expr"])) > 0
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-    assert set(rule["annotations"]) == {"summary", "action", "runbook", "runbook_url"}
+    consequence = {"consequence"} if "condition" in rule["labels"] else set()
+    assert set(rule["annotations"]) == {"summary", "action", "runbook", "runbook_url"} | consequence
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert len(rule["annotations"]["action"]) > 30
     known = label_names(rule["expr"])
@@ -122,6 +123,18 @@ def test_an_alert_asks_for_what_there_is_and_says_what_to_do(rule):
     assert rule["annotations"]["runbook_url"] == f"{{{{ $externalLabels.runbooks }}}}#{anchor}"
     headings = re.findall(r"^#+ (.+)$", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
     assert anchor in {heading.lower().replace(" ", "-") for heading in headings}
+
+
+def test_alerts_of_conditions_say_what_the_table_says():
+    text = ALERTS.read_text(encoding="utf-8")
+    assert text == alerts_file(text), "run `make docs`"
+    page = (ROOT / "design" / "cli.md").read_text(encoding="utf-8")
+    named = {
+        (row[1], name)
+        for row in re.finditer(r"\n\| `([a-z-]+)` .*", page)
+        for name in re.findall(r"`(Statechannel\w+)`", row[0])
+    }
+    assert named == {(rule["labels"]["condition"], rule["alert"]) for rule in RULES if "condition" in rule["labels"]}
 
 
 def label_names(expr: str) -> set[str]:
@@ -142,7 +155,7 @@ def test_a_metric_that_does_not_exist_is_found():
 
 
 def test_rules_are_named_once_and_loaded_as_prometheus_loads_them():
-    found = yaml.safe_load((FILES / "alerts.yaml").read_text(encoding="utf-8"))
+    found = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))
     assert set(found) == {"groups"}
     assert all(set(group) == {"name", "rules"} for group in found["groups"])
     names = [rule["alert"] for rule in RULES]

@@ -106,7 +106,6 @@ def test_it_is_five_jobs_and_five_incidents():
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
 def test_the_commands_run_one_after_the_other(operator: Operator, own_kafka: KafkaServer):
     topic = "public/default/orders"
     operator.do("Start a channel.")

@@ -37,7 +37,6 @@ def _words(command: str) -> list[str]:
 
 
 @pytest.mark.kafka
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # several Spark jobs one after the other, on a machine that may be slow
 def test_commands_run_one_after_the_other(kafka: Kafka, topic_prefix: str, tmp_path: Path):
     written = write_log(kafka.bootstrap_servers, topic_prefix)

@@ -30,7 +30,7 @@ from tests.explorer import counterexamples, outages
 from tests.explorer.search import Counterexample, Level, Progress, begin, explore
 from tests.explorer.world import START, Letter
 
-KEPT = Path(__file__).parents[2] / "design" / "proof-figures.json"
+KEPT = Path(__file__).parents[2] / "design" / "evidence" / "proof-figures.json"
 KEEP_EVERY_S = 60.0
 
 
@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--resume", type=Path, metavar="FILE", help="keep the state here every minute, and go on from it"
     )
-    parser.add_argument("--keep", action="store_true", help=f"keep the figures in {KEPT.name}, for design/proof.md")
+    parser.add_argument(
+        "--keep", action="store_true", help=f"keep the figures in {KEPT.name}, for design/evidence/proof.md"
+    )
     options = parser.parse_args(argv)
     options.start = options.start or ("empty" if options.outages is None else "awake")
     if options.start not in (START if options.outages is None else outages.START):

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from statechannel.engine.cold_start import ColdStart
-from statechannel.engine.proposals import Proposals
-from statechannel.engine.restating import Restating
+from statechannel.engine.proposals import Proposals, Restating
 from statechannel.protocol.codec import COLD_START_KEY, HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.replica import Phase, Replica

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from statechannel.engine.cold_start import ColdStart
-from statechannel.engine.proposals import Proposals
-from statechannel.engine.restating import Restating
+from statechannel.engine.proposals import Proposals, Restating
 from statechannel.protocol.codec import HEAD_KEY, HEARTBEAT_KEY
 from statechannel.protocol.digest import ViewDigest
 from statechannel.protocol.log import RecordRead, Topic

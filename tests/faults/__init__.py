@@ -1,1 +1,1 @@
-"""Real processes under real faults: brokers, Kafka nodes, links; a checker reads what happened (design/faults.md)."""
+"""Real processes under real faults: brokers, Kafka nodes, links; a checker reads what happened (design/evidence/faults.md)."""

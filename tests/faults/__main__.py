@@ -1,4 +1,4 @@
-"""`make faults`: real faults on real processes, run after run, until the time is over (design/faults.md)."""
+"""`make faults`: real faults on real processes, run after run, until the time is over (design/evidence/faults.md)."""
 
 from __future__ import annotations
 

@@ -133,12 +133,12 @@ def judge(records: Sequence[RecordRead], partitions: int = 1, read: str = "full"
 
 def live_bundles(records: Sequence[RecordRead]) -> dict[str, list[Any]]:
     """State, owner and generation of every live bundle of one partition, by a reader of the whole log, as brokers tell them."""
-    view = auditor.audit_full(0, 1, records).view
+    view = auditor.audit_part(0, 1, records).view
     return {key.name: [str(key.state), key.owner, key.generation] for key in view.live()}
 
 
 def unpaid(records: Sequence[RecordRead], left: LeftInDebt) -> int:
     """How many keys were in debt when all brokers had been killed; records that came after the kill do not count."""
     before = [record for record in records if record.timestamp_ms <= left.at_ms]
-    debts = auditor.audit_full(0, 1, before).view.ledger.open.values()
+    debts = auditor.audit_part(0, 1, before).view.ledger.open.values()
     return sum(debt.newest_offset in left.offsets for debt in debts)

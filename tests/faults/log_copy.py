@@ -20,7 +20,7 @@ class LogCopy:
     """Follows each partition of the log in a thread of its own, through every outage.
 
     Attributes:
-        branches: What was read before each truncation.
+        branches: What was read before each truncation, as `seen` has it.
     """
 
     def __init__(self, address: str, channel: str, partitions: int = 1) -> None:
@@ -28,7 +28,7 @@ class LogCopy:
         self._channel = channel
         self.partitions: list[list[RecordRead]] = [[] for _ in range(partitions)]
         self.seen_ns: list[list[int]] = [[] for _ in range(partitions)]
-        self.branches: list[list[RecordRead]] = []
+        self.branches: list[list[tuple[RecordRead, int]]] = []
         self.troubles: list[str] = []
         self._held: dict[int, int | None] = {}
         self._stop = threading.Event()
@@ -56,7 +56,7 @@ class LogCopy:
         while not self._stop.is_set() and (not records or records[-1].offset < end - 1):  # noqa: ASYNC110 - another thread
             await asyncio.sleep(LOOK_S)
         self._held[partition] = None
-        self.branches.append(self.records)
+        self.branches.append(self.seen())
 
     def cut(self, partition: int, offset: int) -> None:
         """Read on from this offset, in place of what was there before."""

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.broker import outcomes
-from statechannel.broker.request_record import RequestCommand as Command
-from statechannel.cli.kit.connection import Connection, connect
+from statechannel.cli.kit.connection import connect
 from statechannel.cli.kit.requests import ask
 from statechannel.errors import StateChannelError
+from statechannel.operations import outcomes
+from statechannel.operations.table import RequestCommand as Command
+from statechannel.queries.connection import Connection
 from tests.faults.history import Asked, History
 
 OPEN_MAX = 3

@@ -17,11 +17,11 @@ from typing import Any
 
 from statechannel.audit.gaps import GapEnd
 from statechannel.audit.transfer.export_file import read_export
-from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import ReaderTuning
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.faults import checker
 from tests.faults.brokers import COMMAND, ROOT, Brokers, Incarnation
 from tests.faults.clients import Clients
@@ -48,9 +48,7 @@ COVERED = 16
 """Each namespace's topics fall into this many equal parts of its ring: every bundle has some, splits of it too."""
 BESIDE_RETRY_S = 0.5
 COMMAND_S = 60.0
-ENDING_S = 30.0
-DIGEST_S = 10.0
-PAID_S = 10.0
+ENDING_S, DIGEST_S, PAID_S = 30.0, 10.0, 10.0
 _COMPLAINT = re.compile(r"Traceback|invariant-violated|loop-stuck|restarts-exhausted|this is a bug")
 
 
@@ -73,10 +71,13 @@ class Run:
 
     Args:
         say: Told what happens, a line at a time.
+        patience_s: Added to every bound of the run, where the machine has other work.
     """
 
-    def __init__(self, plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
-        self.plan, self.folder, self._say = plan, folder, say
+    def __init__(
+        self, plan: Plan, folder: Path, say: Callable[[str], None] = lambda _: None, patience_s: float = 0.0
+    ) -> None:
+        self.plan, self.folder, self._say, self._patience_s = plan, folder, say, patience_s
         self.history = History()
         self.floor = Floor()
         self.kafka = KafkaNodes(folder, plan.nodes, plan.brokers)
@@ -146,8 +147,8 @@ class Run:
         for broker in self.plan.brokers:
             self.brokers.start(broker)
         while len(self.brokers.up()) < len(self.plan.brokers):
-            if time.monotonic() - began_s > READY_S:
-                raise SetUpError(f"the brokers were not ready within {READY_S:g} s")
+            if time.monotonic() - began_s > READY_S + self._patience_s:
+                raise SetUpError(f"the brokers were not ready within {READY_S + self._patience_s:g} s")
             await asyncio.sleep(0.1)
         self._start_s = time.monotonic() - began_s
         self.copy.start()
@@ -178,7 +179,7 @@ class Run:
             *COMMAND, *args, *place, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         try:
-            async with asyncio.timeout(COMMAND_S):
+            async with asyncio.timeout(COMMAND_S + self._patience_s):
                 _, stderr = await process.communicate()
         finally:
             if process.returncode is None:
@@ -237,7 +238,7 @@ class Run:
 
     async def _changed(self) -> list[str]:
         """Bundles that the brokers hold otherwise than a reader of the whole log does, once they had time to agree."""
-        until_s = time.monotonic() + DIGEST_S
+        until_s = time.monotonic() + DIGEST_S + self._patience_s
         while True:
             held, log = await self.world.bundles(), live_bundles(list(self.copy.records))
             changed = sorted(name for name in held.keys() | log.keys() if held.get(name) != log.get(name))
@@ -261,7 +262,7 @@ class Run:
             + s["repair.mass_loss_pause_s"]
             + s["leader.cold_start_after_s"]
         )
-        return waits_s + 3 * self._start_s + SERVED_WITHIN_S
+        return waits_s + 3 * self._start_s + SERVED_WITHIN_S + self._patience_s
 
     async def _calm(self, after: list[str]) -> Recovery:
         """Wait until the cluster is healthy, then until everything is served; both have bounds."""
@@ -284,13 +285,13 @@ class Run:
             silent = [topic for topic in self.clients.topics if taken.get(topic, 0) < healthy_ns]
             return problems + [f"no write of {topic} was taken" for topic in silent]
 
-        problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S)
+        problems = await self._until(unserved, healthy_s, SERVED_WITHIN_S + self._patience_s)
         withheld = withheld_s(waited, waited_s(self.brokers.pids()))
         recovery.stall_s = round(max(withheld, self.floor.stalled_s(healthy_s)), 2)
-        allowed_s = SERVED_WITHIN_S + recovery.stall_s
+        allowed_s = SERVED_WITHIN_S + self._patience_s + recovery.stall_s
         if any(kind.startswith(("kafka", "node")) for kind in after):
             # After a restart of Kafka librdkafka may fetch nothing any more, until the reader notices and replaces the client.
-            allowed_s += ClientTuning().stall_timeout_s + ReaderTuning().watch_s
+            allowed_s += KafkaSettings().stall_timeout_s + ReaderTuning().watch_s
         if problems:
             problems = await self._until(unserved, healthy_s, allowed_s)
         recovery.served_s = time.monotonic() - healthy_s
@@ -353,7 +354,7 @@ class Run:
             + s["repair.scan_interval_s"]
             + s["repair.mass_loss_pause_s"]
         )
-        return waits_s + TIMEOUT_S + SERVED_WITHIN_S
+        return waits_s + TIMEOUT_S + SERVED_WITHIN_S + self._patience_s
 
     @staticmethod
     async def _until(
@@ -374,15 +375,12 @@ class Run:
         # From here on they leave: what the rules judge is the log up to now.
         for process in self.brokers.all:
             self.history.serving += _serving_of(process)
-        records = self.copy.records
-        if self.kafka.clock_spans:
-            records = true_times(self.copy.seen(), self.kafka.clock_spans, _wall_ns())
-        judged = judge(records, self.plan.partitions)
+        judged = self._judge(self.copy.seen())
         current = list(self.brokers.current.values())
         self.brokers.held_down.update(self.plan.brokers)
         for process in list(self.brokers.running()):
             process.stop()
-        await self.world.gone(current, ENDING_S)
+        await self.world.gone(current, ENDING_S + self._patience_s)
         self.history.services = self._services()
         export = self.folder / "export.jsonl"
         await self._command("export", str(export))
@@ -393,6 +391,10 @@ class Run:
         self.history.save(self.folder / "history.jsonl")
         result.violations = checker.check(evidence)
         result.figures = self._figures(evidence)
+
+    def _judge(self, seen: Sequence[tuple[RecordRead, int]]) -> Judged:
+        """Judge a log, or a branch of it, with the times of the machine's clock."""
+        return judge(true_times(seen, self.kafka.clock_spans, _wall_ns()), self.plan.partitions)
 
     def _services(self) -> list[Service]:
         """By each process's own record, and by what it told clients."""
@@ -408,7 +410,7 @@ class Run:
 
     async def _paid(self) -> None:
         """Give the leader its time to pay what the last records owe, and to end what it began: until then neither is a fault."""
-        until_s = time.monotonic() + PAID_S
+        until_s = time.monotonic() + PAID_S + self._patience_s
         while time.monotonic() < until_s:
             judged = judge(self.copy.records, self.plan.partitions)
             if not judged.answer["debts"] and not any(gap.end is GapEnd.OPEN for gap in judged.gaps):
@@ -417,7 +419,7 @@ class Run:
 
     async def _digests(self) -> dict[str, str | None]:
         """Every broker's digest, with the audit's of the log up to the offset that each has applied."""
-        until_s = time.monotonic() + DIGEST_S
+        until_s = time.monotonic() + DIGEST_S + self._patience_s
         digests: dict[str, str | None] = {}
         while time.monotonic() < until_s:
             answers = await self.world.ask_all("digest")
@@ -461,7 +463,7 @@ class Run:
             kept_from=self._kept_from,
             deleted_below=self.world.deleted_below,
             uncommitted=self.world.uncommitted,
-            branches=[judge(branch, self.plan.partitions) for branch in self.copy.branches],
+            branches=[self._judge(branch) for branch in self.copy.branches],
             unpaid=[unpaid(self.copy.records, key) for key in self.world.left_in_debt],
             seen_ns={(record.partition, record.offset): seen_ns for record, seen_ns in self.copy.seen()},
         )

@@ -1,5 +1,6 @@
 """Each rule of the checker sees what it is there for, and is silent where all is well."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.faults.history import (
     Write,
 )
 from tests.faults.judged import judge, live_bundles, unpaid
+from tests.faults.log_copy import LogCopy
 from tests.faults.registers import Call, CallKind, Noted, Outcome
 from tests.faults.service import Service
 from tests.mutants import planted
@@ -371,6 +373,14 @@ def test_what_was_truncated_counts_as_given_and_what_follows_has_to_be_above_it(
     owned = orjson.loads(log.records[-1].value)["id"]
     log.add(7, BUNDLE, "a", 4, owned, "Assigned", from_=None, to="a")
     assert "generations-outlive-truncation" in broken(replace(truncated, judged=judge(log.records)))
+
+
+def test_a_branch_keeps_when_its_records_were_seen_so_that_their_times_can_be_put_right():
+    copy = LogCopy("127.0.0.1:1", "channel")
+    copy.partitions[0], copy.seen_ns[0] = good().copy[:3], [11, 12, 13]
+    end = copy.partitions[0][-1].offset + 1
+    asyncio.run(copy.branch(0, end))
+    assert copy.branches == [copy.seen()]
 
 
 def test_a_broken_topic_ends_a_broker_only_where_one_was_truncated():

@@ -1,6 +1,6 @@
 """`python -m tests.interleavings`: engines on one log, in every order of deliveries, crashes, pauses and time-outs.
 
-    python -m tests.interleavings                              # everything; the figures of design/proof.md
+    python -m tests.interleavings                              # everything; the figures of design/evidence/proof.md
     python -m tests.interleavings --flow transfer split        # these flows only
     python -m tests.interleavings --flow loss --scope sleep --states 5000
     python -m tests.interleavings --without resumed-at-the-same-generation --flow transfer
@@ -28,7 +28,7 @@ from tests.interleavings.flows import FLOWS
 from tests.interleavings.search import Case, Result, run_case
 from tests.interleavings.state import Danger
 
-KEPT = Path(__file__).parents[2] / "design" / "interleavings-figures.json"
+KEPT = Path(__file__).parents[2] / "design" / "evidence" / "interleavings-figures.json"
 AT_LEAST = 100
 
 
@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--states", type=int, metavar="N", help="end each search after so many states")
     parser.add_argument("--without", metavar="BUG", default="", help="planted bug (tests/mutants)")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--keep", action="store_true", help=f"keep the figures in {KEPT.name}, for design/proof.md")
+    parser.add_argument(
+        "--keep", action="store_true", help=f"keep the figures in {KEPT.name}, for design/evidence/proof.md"
+    )
     options = parser.parse_args(argv)
     console = Console(soft_wrap=True, highlight=False)
     cases = cases_of(options.flow, options.scope, options.states, options.without)

@@ -13,17 +13,16 @@ from confluent_kafka import Consumer, TopicPartition
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import Appended, AppendFailed
 from statechannel.kafka import writer as writer_module
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_topic import LightTuning, LightWriter
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.log import Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.faults.kafka_nodes import KafkaNodes
 from tests.faults.link import Link
 from tests.faults.purposes import Purpose
 from tests.support.kafka_adapter import Channel, Inbox, make_channel
 from tests.support.waits import WAIT_S, until
-
-pytestmark = pytest.mark.slow
 
 DELIVERY_MS = 6_000
 WRITER = "w"
@@ -105,7 +104,7 @@ async def test_answers_that_come_too_late_make_no_copies(
     monkeypatch.setattr(writer_module, "_SESSION_SHARE", 0.5)  # leaves 3 s to a thread of a busy machine
     async with kafka_behind_links(tmp_path, 2) as nodes:
         channel, link = await channel_on_two_nodes(nodes, topic_prefix)
-        tuning = ClientTuning(delivery_timeout_ms=DELIVERY_MS, request_timeout_ms=DELIVERY_MS // 2)
+        tuning = KafkaSettings.model_construct(delivery_timeout_ms=DELIVERY_MS, request_timeout_ms=DELIVERY_MS // 2)
         settings = ClientSettings(nodes.address_for(WRITER), tuning=tuning)
         inbox = Inbox()
         topics: dict[int, Topic] = {}

@@ -13,8 +13,8 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from statechannel.engine.inputs import LeadershipChanged
-from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.election import LeaderElection
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.kafka_adapter import WAIT_S, Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import wait_until
@@ -24,7 +24,7 @@ SESSION_MS = 6_000  # the least that a broker with default settings allows
 
 @pytest.fixture
 def channel(kafka: Kafka, topic_prefix: str) -> Channel:
-    tuning = ClientTuning(session_timeout_ms=SESSION_MS)
+    tuning = KafkaSettings.model_construct(session_timeout_ms=SESSION_MS)
     return make_channel(kafka.bootstrap_servers, topic_prefix, tuning=tuning)
 
 
@@ -76,10 +76,9 @@ def wait_group(channel: Channel, members: int) -> None:
     time.sleep(1.0)
 
 
-@pytest.mark.slow
 def test_a_join_never_moves_the_seat_and_a_close_gives_it_on_at_once(kafka: Kafka, topic_prefix: str) -> None:
     session_s = 30.0  # longer than a busy machine takes for a hand-over
-    tuning = ClientTuning(session_timeout_ms=int(1_000 * session_s))
+    tuning = KafkaSettings.model_construct(session_timeout_ms=int(1_000 * session_s))
     channel = make_channel(kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     first = Member(channel)
     first.wait(elected=True)
@@ -145,10 +144,11 @@ def test_a_thread_that_did_not_run_for_half_a_session_steps_down_first(channel: 
 
 CHILD = """
 import sys, time
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.settings.groups_cluster import KafkaSettings
 from statechannel.kafka.election import LeaderElection
 servers, topic, group, session_ms = sys.argv[1:]
-settings = ClientSettings(servers, tuning=ClientTuning(session_timeout_ms=int(session_ms)))
+settings = ClientSettings(servers, tuning=KafkaSettings.model_construct(session_timeout_ms=int(session_ms)))
 tell = lambda change: print(time.monotonic(), change.elected, flush=True)
 LeaderElection(settings, topic, group, tell).stand(True)
 time.sleep(600)
@@ -179,7 +179,6 @@ def read_change(child: subprocess.Popen[str]) -> tuple[float, bool]:
     return float(at_s), elected == "True"
 
 
-@pytest.mark.slow
 def test_a_killed_leader_is_replaced_after_its_session(channel: Channel, process: subprocess.Popen[str]) -> None:
     assert read_change(process)[1] is True
     others = [Member(channel), Member(channel)]
@@ -189,7 +188,6 @@ def test_a_killed_leader_is_replaced_after_its_session(channel: Channel, process
         wait_one(others)
 
 
-@pytest.mark.slow
 def test_a_paused_leader_steps_down_when_it_wakes_and_the_new_one_stays(
     channel: Channel, process: subprocess.Popen[str]
 ) -> None:
@@ -208,7 +206,6 @@ def test_a_paused_leader_steps_down_when_it_wakes_and_the_new_one_stays(
         assert other.inbox.inputs == [LeadershipChanged(True)]
 
 
-@pytest.mark.slow
 def test_a_leader_that_stands_anew_in_the_middle_of_a_rebalance_leaves_no_seat_that_nobody_takes(
     channel: Channel, request: pytest.FixtureRequest
 ) -> None:

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from statechannel.engine.inputs import Appended, AppendFailed, PartitionBroken, PartitionOpened, PositionReached
-from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.kafka_adapter import CLEANED, WAIT_S, Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import wait_until
@@ -107,7 +107,7 @@ def test_a_log_that_the_cleaner_worked_on_is_read_to_its_end(kafka: Kafka, topic
 
 
 def test_a_sink_that_blocks_holds_the_reader_back(kafka: Kafka, topic_prefix: str) -> None:
-    tuning = ClientTuning(fetch_queue_kib=64)
+    tuning = KafkaSettings.model_construct(fetch_queue_kib=64)
     channel = make_channel(kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     channel.write(*[(b"k", b"x" * 1_000) for _ in range(3_000)])
     gate, delivered = threading.Event(), Inbox()
@@ -170,7 +170,7 @@ def test_a_record_that_is_too_large_is_refused_before_it_is_sent(channel: Channe
 
 
 def test_a_full_queue_is_reported_as_never_written(kafka: Kafka, topic_prefix: str) -> None:
-    tuning = ClientTuning(producer_queue_records=50)
+    tuning = KafkaSettings.model_construct(producer_queue_records=50)
     channel = make_channel(kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     inbox = Inbox()
     with channel.writer(inbox) as writer:

@@ -7,21 +7,18 @@ from collections import Counter
 from pathlib import Path
 
 import confluent_kafka
-import pytest
 
 from statechannel.embedded import KafkaServer
 from statechannel.engine.inputs import Appended, AppendFailed
-from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import ReaderTuning
 from statechannel.protocol.log import RecordRead
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.kafka_adapter import WAIT_S, Inbox, make_channel
-
-pytestmark = pytest.mark.slow
 
 
 def test_kill_and_restart_while_appending(own_kafka: KafkaServer, topic_prefix: str) -> None:
     # Longer than any start, so that one session bridges it: on a busy machine a start takes longer than 30 s.
-    tuning = ClientTuning(delivery_timeout_ms=180_000)
+    tuning = KafkaSettings.model_construct(delivery_timeout_ms=180_000)
     channel = make_channel(own_kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     written, read = Inbox(), Inbox()
     available: list[bool] = []
@@ -63,7 +60,7 @@ def test_kill_and_restart_while_appending(own_kafka: KafkaServer, topic_prefix: 
 
 
 def test_an_append_into_an_outage_ends_as_unknown(own_kafka: KafkaServer, topic_prefix: str) -> None:
-    tuning = ClientTuning(delivery_timeout_ms=1_500, request_timeout_ms=1_000)
+    tuning = KafkaSettings.model_construct(delivery_timeout_ms=1_500, request_timeout_ms=1_000)
     channel = make_channel(own_kafka.bootstrap_servers, topic_prefix, tuning=tuning)
     inbox = Inbox()
     with channel.writer(inbox) as writer:

@@ -6,16 +6,16 @@ import threading
 import pytest
 from confluent_kafka import TopicPartition
 
-from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.light_topic import LightBatch, LightReader
 from statechannel.kafka.reader import ReaderTuning
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.kafka_adapter import Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S, wait_until
 
-QUICK = ClientTuning(stall_timeout_s=1.0)
+QUICK = KafkaSettings.model_construct(stall_timeout_s=1.0)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Creating and refusing topics on a real broker."""
 
 import subprocess
+import time
 
 import pytest
 from confluent_kafka.admin import (
@@ -32,6 +33,13 @@ def alter(channel: Channel, topic: str, setting: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(WAIT_S)
+    until_s = time.monotonic() + WAIT_S
+    while True:  # a busy broker describes the former value for a moment
+        (described,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        if described.result(WAIT_S)[setting].value == value:
+            return
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
 def test_created_topics_pass_and_a_second_creation_changes_nothing(channel: Channel) -> None:

@@ -38,7 +38,7 @@ from tests.support.decision_records import record
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 NAMESPACE = "tenant/ns"
 BALANCER = {
@@ -264,8 +264,8 @@ def test_policies_are_obeyed_within_moments(cluster: BrokerCluster) -> None:
     assert cluster.owners()[bundles[0]] == "b1"
 
     cluster("policy", "set", "pin", bundles[0], "b3")
-    cluster("unload", bundles[0], "--timeout", "60")
-    assert cluster("lookup", bundles[0], "--timeout", "60")["broker"] == "b3"
+    cluster("unload", bundles[0], "--timeout", str(WAIT_S))
+    assert cluster("lookup", bundles[0], "--timeout", str(WAIT_S))["broker"] == "b3"
     cluster("policy", "set", "shedding", "off", "--reason", "enough")
     cluster.wait(lambda: cluster.decisions()[-1]["skipped"] == "shedding-off")
     count = len([move for one in made(cluster) for move in moves(one)])

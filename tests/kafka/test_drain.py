@@ -18,8 +18,6 @@ from statechannel.cli.main import app
 from tests.support.broker_cluster import WAIT_S, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 
-pytestmark = pytest.mark.slow
-
 NAMESPACE = "tenant/ns"
 FLAGS = (
     "extensions.balancer.source=simulated",

@@ -15,8 +15,8 @@ import pytest
 
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.cli.kit.connection import connection_of
-from statechannel.cli.kit.live_log import ExportBounds, export_live
 from statechannel.errors import ExitCode
+from statechannel.queries.live_log import ExportBounds, export_live
 from statechannel.settings import load
 from tests.support.broker_cluster import COMMAND, WAIT_S, BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from statechannel.http_api.actions import operation_of
 from statechannel.protocol.states import State
 from tests.http_retries import CLIENT, RetriedCall, RetryAnswer, faults_of, retry
 from tests.support.kafka_lanes import Kafka
 
 
+@pytest.mark.lane("fast")
 def test_retried_calls_act_once(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
     result = retry(kafka, tmp_path, topic_prefix, calls=60, seed=11, pause_s=(0.2, 1.0))
     assert not result.faults

@@ -18,6 +18,7 @@ from statechannel.protocol.bundle import bundle_key, children_of, namespace_boun
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.replay import auditor
+from statechannel.replay.survey import join_facts
 from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import audit_of, owners, read_log, settled
@@ -169,7 +170,7 @@ def missing(records: list[RecordRead]) -> int:
     return records[-1].offset + 1 - len(records) if records else 0
 
 
-@pytest.mark.slow
+@pytest.mark.lane("fast")
 async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_work(
     kafka: Kafka, topic_prefix: str
 ) -> None:
@@ -196,7 +197,7 @@ async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_wor
                 outcome, applied = member.digest()
                 assert outcome == await full.digest_at(applied[0])
             log = read_log(at, topic_prefix)
-            read = auditor.audit_join(0, 1, log, oldest_kept_ms=log[-1].timestamp_ms - LAG_S * 1_000)
+            read = auditor.audit_part(0, 1, log, join_facts(log, oldest_kept_ms=log[-1].timestamp_ms - LAG_S * 1_000))
             assert not read.tentative
             assert digest([read.view]) == await full.digest_at(log[-1].offset)
             assert cleaned[-1] > 0, "the cleaner never came, so nothing was shown"

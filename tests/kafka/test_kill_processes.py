@@ -6,8 +6,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from statechannel.api import Done, Owned, StateChannel
 from statechannel.audit.gaps import GapEnd
 from statechannel.demo.cluster import command_path
@@ -98,7 +96,6 @@ def incarnation_of(channel: StateChannel, broker: str) -> str | None:
     return None if member is None else member.incarnation
 
 
-@pytest.mark.slow
 async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, topic_prefix: str) -> None:
     at = own_kafka.bootstrap_servers
     placement = Directed()

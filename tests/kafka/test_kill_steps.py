@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import pytest
-
 from statechannel.api import StateChannel
 from statechannel.audit.gaps import GapCause, GapEnd
 from statechannel.protocol.bundle import bundle_key, children_of, even_bounds, namespace_bounds
@@ -186,7 +184,6 @@ async def check_the_end(scene: Scene, members: dict[str, StateChannel | Victim])
     await settled(lambda: all(member.digest()[0] == wanted for member in scene.survivors), WAIT_S)
 
 
-@pytest.mark.slow
 async def test_killed_at_every_step_the_others_repair(kafka: Kafka, topic_prefix: str) -> None:
     async with stuck_everywhere(kafka, topic_prefix) as scene:
         await scene.victim.kill()
@@ -199,7 +196,6 @@ async def test_killed_at_every_step_the_others_repair(kafka: Kafka, topic_prefix
         assert all(gap.repaired and gap.end_ms is not None and gap.end_ms > gap.start_ms for gap in lost)
 
 
-@pytest.mark.slow
 async def test_killed_at_every_step_and_started_again_it_acts_on_what_it_left(kafka: Kafka, topic_prefix: str) -> None:
     # Nobody takes anything from it before it is back, however slowly it starts.
     async with stuck_everywhere(kafka, topic_prefix, 2 * WAIT_S) as scene:
@@ -216,7 +212,6 @@ async def test_killed_at_every_step_and_started_again_it_acts_on_what_it_left(ka
             }, "it came back before anybody else took them"
 
 
-@pytest.mark.slow
 async def test_paused_at_every_step_it_wakes_as_a_zombie_and_harms_nobody(kafka: Kafka, topic_prefix: str) -> None:
     async with stuck_everywhere(kafka, topic_prefix) as scene:
         others = {"s1": scene.survivors[0], "s2": scene.survivors[1]}

@@ -6,8 +6,6 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from tests.faults.faults_in_debt import KillAllInDebt
 from tests.faults.plan import Plan, Step
 from tests.faults.run import Run
@@ -15,7 +13,6 @@ from tests.faults.run import Run
 OUTAGES_S = (0.0, 2.0)
 
 
-@pytest.mark.slow
 def test_total_outages_with_unpaid_junk_change_nothing(tmp_path: Path) -> None:
     plan = Plan(seed=16, nodes=1, brokers=["b1", "b2", "b3"], lease_s=None, bundles=[4, 2])
     plan.compacting = plan.in_debt = True

@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
-from loaddata.measure.synthetic import SimulatedSource
+from loaddata.measure.synthetic import SimulatedSettings, SimulatedSource
 from loaddata.report.record import EXPIRED, ReportKind, Tombstone
 from loaddata.settings import LoadSettings
 from statechannel.embedded import KafkaServer
@@ -190,29 +190,9 @@ async def test_a_broker_that_leaves_takes_its_reports_along(kafka: Kafka, topic_
         await until(lambda: "b2" not in b1.broker_loads(), "its load is buried")
 
 
-async def test_junk_in_the_topic_is_dropped_and_counted(kafka: Kafka, topic_prefix: str) -> None:
-    channel = FakeChannel()
-    async with broker(kafka, topic_prefix, "b1", channel) as b1:
-        await until(lambda: "b1" in b1.broker_loads())
-        log = Log(kafka, LoadTopics(topic_prefix).broker_load)
-        try:
-            own = log.of("b1")[-1].value
-            assert own is not None
-            log.write("b2", b"\xff\x00 no JSON")
-            log.write("b2", b"[" * 10_000)
-            log.write("b2", own)  # under another key
-            log.write("b1", own.replace(b'"seq":', b'"seq":-'))
-            await until(lambda: sum(dropped(b1).values()) == 4)
-            assert dropped(b1) == {"header": 1, "key": 1, "not-json": 2}
-            assert set(b1.broker_loads()) == {"b1"}
-            assert b1.status()["failing"] == {}
-        finally:
-            log.close()
-
-
 async def test_simulated_load_goes_all_the_way(kafka: Kafka, topic_prefix: str) -> None:
     channel = FakeChannel(leader="b1")
-    source = SimulatedSource(7, lambda: BUNDLES, time.time)
+    source = SimulatedSource(7, lambda: BUNDLES, time.time, SimulatedSettings())
     async with broker(kafka, topic_prefix, "b1", channel, source) as b1:  # type: ignore[arg-type]
         await until(lambda: len(b1.top_bundles().get("b1", ((),))[0]) == len(BUNDLES) and "b1" in b1.broker_loads())
         assert (
@@ -237,7 +217,6 @@ async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefi
         assert verify_topics(client, topics).differences == ()
 
 
-@pytest.mark.slow
 async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:

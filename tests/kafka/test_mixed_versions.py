@@ -22,7 +22,7 @@ from tests.support.waits import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 NEWER = [sys.executable, "-m", "tests.support.newer_broker"]
-WAIT = ("--timeout", "90")
+WAIT = ("--timeout", str(WAIT_S))
 NEWER_FORMAT = 2
 
 

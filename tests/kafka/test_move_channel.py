@@ -38,11 +38,9 @@ from tests.support.killing import Directed, owners, settled
 from tests.support.waits import WAIT_S
 from tests.twin.audit import audit as twin_audit
 
-pytestmark = pytest.mark.slow
-
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 BROKERS = ("b1", "b2", "b3")
-PAGE = Path(__file__).parents[2] / "design" / "cli.md"
+PAGE = Path(__file__).parents[2] / "design" / "reference" / "json.md"
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +50,7 @@ def other_kafka(lone_kafka: Kafka) -> str:
 
 
 def place(bootstrap: str, channel: str) -> list[str]:
-    return ["-b", bootstrap, "--channel", channel, "--set", "kafka.command_timeout_s=60"]
+    return ["-b", bootstrap, "--channel", channel, "--set", "kafka.command_timeout_s=90"]
 
 
 def command(*args: str, code: int = 0) -> Any:
@@ -121,7 +119,7 @@ def served(views: LogViews) -> dict[str, str | None]:
 
 
 def documented(named: str) -> set[str]:
-    """Keys of a command's JSON as design/cli.md lists them."""
+    """Keys of a command's JSON as design/reference/json.md lists them."""
     line = next(line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{named}` |"))
     return {word.strip() for word in line.split("|")[2].split(",")}
 

@@ -12,8 +12,7 @@ from loaddata.samples.formulas import Hole, SampledMinute
 from loaddata.samples.kafka_cluster import loads_now, read_layout
 from loaddata.samples.log_dirs_source import LogDirsSource
 from loaddata.samples.partitions import PartitionLoad, PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
-from loaddata.samples.sample_topic import ReadCounts, SampleTopic
+from loaddata.samples.sample_topic import InvalidSampleReason, ReadCounts, SampleTopic, encode, key_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError, TopicPolicyError
 from statechannel.kafka.topics import TopicAdmin

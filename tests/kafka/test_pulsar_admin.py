@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from statechannel.protocol.bundle import topic_hash
 from tests.support.broker_cluster import WAIT_S, BrokerCluster, broker_cluster
@@ -48,7 +47,6 @@ def accepted(cluster: BrokerCluster, bundle: str, state: str) -> list[dict[str, 
     return [record for record in history if record["state"] == state and record["verdict"] == "accepted"]
 
 
-@pytest.mark.slow
 def test_the_java_client_finds_moves_and_splits(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
     classes = admin_classes_or_skip(tmp_path)
     with broker_cluster(BrokerCluster(kafka, topic_prefix, tmp_path, FLAGS)) as cluster:

@@ -15,7 +15,6 @@ from tests.kafka.test_drain import FLAGS, NAMESPACE, Cluster, processes
 from tests.support.broker_cluster import WAIT_S, broker_cluster
 from tests.support.kafka_lanes import Kafka
 
-pytestmark = pytest.mark.slow
 NAMES = ("b1", "b2", "b3")
 BUNDLES = 9
 RECORDS_A_MOVE = 3

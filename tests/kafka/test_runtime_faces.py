@@ -1,19 +1,13 @@
-"""The blocking face and the example of the README, on a real Kafka."""
+"""The blocking face, and metrics, on a real Kafka."""
 
-import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from statechannel.api import BlockingBrokerHooks, BlockingStateChannel, Done, Owned
 from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "design" / "examples" / "broker.py"
 
 
 class Noting(BlockingBrokerHooks):
@@ -71,32 +65,3 @@ def test_metrics_are_served_on_loopback(kafka: Kafka, topic_prefix: str) -> None
     assert mode in text
     assert lookups in text
     assert "statechannel_oldest_debt_seconds" in text
-
-
-def test_thirty_line_example_owns_and_lets_go(kafka: Kafka, topic_prefix: str) -> None:
-    lines = EXAMPLE.read_text().splitlines()
-    assert len([line for line in lines if line.strip()]) <= 40
-    child = subprocess.Popen(
-        [sys.executable, str(EXAMPLE), "b1", kafka.bootstrap_servers],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={"STATECHANNEL_CHANNEL__NAME": topic_prefix, "PATH": ""},
-    )
-    try:
-        assert child.stdout is not None
-        said: list[str] = []
-        for line in child.stdout:
-            said.append(line)
-            if line.startswith("Owned("):
-                break
-        assert any(line.startswith("open storage of example/orders/") for line in said), said
-        assert any(line.startswith("serve example/orders/") for line in said), said
-        child.send_signal(signal.SIGTERM)
-        rest = child.stdout.read()
-        assert child.wait(WAIT_S) == 0, rest
-        assert "close example/orders/" in rest
-    finally:
-        if child.poll() is None:
-            child.kill()
-        child.wait()

@@ -77,6 +77,7 @@ async def done(ticket: Ticket, timeout_s: float = WAIT_S) -> Done:
     return outcome
 
 
+@pytest.mark.lane("fast")
 async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
     kafka: Kafka, topic_prefix: str
 ) -> None:
@@ -209,7 +210,7 @@ async def until(condition, timeout_s: float) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.lane("fast")
 async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:
@@ -246,7 +247,6 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
         assert outcome.result == "transferred"
 
 
-@pytest.mark.slow
 async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:

@@ -7,9 +7,9 @@ from ulid import ULID
 
 from statechannel.api import Done, Owned, Rejected, StateChannel
 from statechannel.broker.assembly import Access, access
-from statechannel.broker.outcomes import from_json
-from statechannel.broker.request_record import Progress, Reply, Request, decode, encode
 from statechannel.kafka.tail import PartitionTail, append_and_wait
+from statechannel.operations.outcomes import from_json
+from statechannel.operations.request_record import Progress, Reply, Request, decode, encode
 from statechannel.protocol.log import Topic
 from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka

@@ -12,7 +12,6 @@ from statechannel.kafka.topics import create_topics
 from tests.support.waits import WAIT_S
 
 
-@pytest.mark.slow
 def test_it_answers_again_when_kafka_does(own_kafka: KafkaServer) -> None:
     client, topics = ClientSettings(own_kafka.bootstrap_servers), LoadTopics("c")
     create_topics(client, topics, replication_factor=1, timeout_s=WAIT_S)

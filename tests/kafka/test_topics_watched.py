@@ -17,17 +17,15 @@ from statechannel.api import StateChannel
 from statechannel.cli.doctor.checks import DoctorFinding, Severity, examine
 from statechannel.cli.doctor.command import CHECKS, learn
 from statechannel.cli.kit.connection import connection_of
-from statechannel.cli.kit.topic_state import topic_state
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import create_topics
+from statechannel.queries.registry import topic_state
 from statechannel.settings import Settings
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
-
-pytestmark = pytest.mark.slow
 
 
 class Place:

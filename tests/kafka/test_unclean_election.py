@@ -18,7 +18,6 @@ from tests.support.unclean_election import UncleanElection
 from tests.support.waits import WAIT_S
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         "STATECHANNEL_TEST_LONG" not in os.environ,
         reason="two minutes, three nodes: STATECHANNEL_TEST_LONG=1, or make faults",

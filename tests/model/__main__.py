@@ -1,4 +1,4 @@
-"""`python -m tests.model`: run the commands of the model in design/model, and compare the model with the code on logs.
+"""`python -m tests.model`: run the commands of the model in design/evidence/model, and compare the model with the code on logs.
 
     python -m tests.model                      # every command at its own scope, and the first logs of the corpus
     python -m tests.model --scope 5            # the claims at logs of five records; each further one takes some ten times as long

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.model_checker import Answer, checker
 
-FOLDER = Path(__file__).parents[2] / "design" / "model"
+FOLDER = Path(__file__).parents[2] / "design" / "evidence" / "model"
 MODEL, TRACE = FOLDER / "channel.als", FOLDER / "trace.als"
 SLOW = "Slow"
 """Commands whose names begin so take minutes: only on request."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.log_head import LogHead
-from statechannel.engine.restating import Restating
+from statechannel.engine.proposals import Restating
 from statechannel.protocol import replica as replica_module
 from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.joiner import Aside, HeldRecord, Joiner

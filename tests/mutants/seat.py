@@ -93,7 +93,7 @@ def _lease_from_receipt(patcher: Patcher) -> None:
     patcher.bend(Presence, "_heard_self", make)
 
 
-@plant(ENGINE, "an owner whose lease ran out for good goes on saying that it is there", end="sick_owners")
+@plant(ENGINE, "an owner keeps sending heartbeats after its lease has expired for good", end="sick_owners")
 def _heard_though_it_serves_nothing(patcher: Patcher) -> None:
     patcher.bend(Lease, "_suspend", lambda _: lambda _lease: None)
 

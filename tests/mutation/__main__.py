@@ -33,8 +33,8 @@ TARGETS = (
     Target(
         (
             "protocol/resolver", "protocol/view", "protocol/bundle", "protocol/debts", "engine/lease", "engine/presence",
-            "engine/membership", "engine/proposals", "engine/reactions", "engine/controls", "engine/silence",
-            "engine/closing_marks", "engine/maintenance", "engine/context",
+            "engine/membership", "engine/proposals", "engine/reactions", "engine/controls",
+            "engine/maintenance", "engine/context",
             "protocol/joiner", "protocol/replica", "engine/cold_start", "protocol/cold_start_marks",
             "protocol/overruling",
         ),
@@ -60,7 +60,7 @@ TARGETS = (
         (*_unit("kafka", "client_settings", "errors", "client_log", "addresses"), *_unit("runtime", "kafka_limits")),
     ),
     Target(
-        ("broker/requests", "broker/request_record", "broker/outcomes", "broker/handlers"),
+        ("broker/requests", "broker/handlers", "operations/outcomes", "operations/request_record", "operations/table"),
         (
             *_unit("runtime", "requests", "request_limits", "request_record", "outcomes", "handlers", "engine_surroundings"),
             "tests/property/test_runtime_requests.py",
@@ -81,7 +81,8 @@ TARGETS = (
     Target(("broker/topic_follower",), (*_unit("runtime", "topic_follower"), *_unit("loaddata", "following"))),
     Target(("broker/observe/topic_conditions",), _unit("runtime", "topic_conditions")),
     Target(
-        ("broker/arguments", "broker/next_steps"), _unit("runtime", "argument_checks", "hook_arguments", "next_steps")
+        ("broker/arguments", "broker/next_steps", "operations/checks"),
+        _unit("runtime", "argument_checks", "hook_arguments", "next_steps"),
     ),
     Target(("router/router",), _unit("router", "router")),
     Target(("api/guard",), _unit("runtime", "guard")),
@@ -94,10 +95,9 @@ TARGETS = (
     ),
     Target(
         (
-            "audit/difference", "audit/engine", "audit/gap_list", "audit/gaps", "audit/history", "audit/incident",
-            "audit/incidents", "audit/moments", "audit/moves", "audit/observers", "audit/origins", "audit/overlaps",
-            "audit/ownership", "audit/registry_story", "audit/rejections", "audit/replay_check", "audit/verify", "audit/views",
-            "audit/writers",
+            "audit/difference", "audit/engine", "audit/gap_list", "audit/gaps", "audit/history", "audit/incidents",
+            "audit/moments", "audit/observers", "audit/origins", "audit/overlaps", "audit/ownership",
+            "audit/rejections", "audit/replay_check", "audit/verify", "audit/views", "stories/incident", "stories/processes",
         ),
         ("tests/unit/audit", "tests/property/test_audit_parts.py", "tests/property/test_audit_gaps.py"),
     ),
@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=25, help="mutants a module (25)")
     parser.add_argument("--seed", type=int, default=16, help="of the sample (16)")
     parser.add_argument("--only", default="", help="mutants whose names hold this text")
-    parser.add_argument("--keep", action="store_true", help="write the counts to design/mutation-figures.json")
+    parser.add_argument("--keep", action="store_true", help="write the counts to design/evidence/mutation-figures.json")
     parser.add_argument("--minutes", type=float, default=0.0, help="run no mutant after so long, however many are left")
     parser.add_argument("--tests", nargs="*", metavar="PATH", help="instead of all of the layer")
     given = parser.parse_args()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 EQUIVALENT = Path(__file__).with_name("equivalent.json")
-FIGURES = Path(__file__).parents[2] / "design" / "mutation-figures.json"
+FIGURES = Path(__file__).parents[2] / "design" / "evidence" / "mutation-figures.json"
 
 
 def reasons(path: Path = EQUIVALENT) -> dict[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from statechannel.audit.gaps import Gap, GapCause, GapEnd, Gaps
-from statechannel.replay.auditor import audit_full, audit_part
+from statechannel.replay.auditor import audit_part
 from statechannel.replay.survey import CompleteFrom, has_gaps, join_facts, known_of, story_facts
 from tests.twin import judge, loggen
 from tests.twin.wire import Line
@@ -134,7 +134,7 @@ def test_causes_and_the_split_of_the_time_are_those_of_the_states() -> None:
         log = loggen.generate(seed + 5_200, replace(KNOBS["honest"], steps=220))
         for partition, lines in by_partition(log).items():
             gaps = Gaps()
-            audit_full(partition, len(log.end_offsets), [record_of(line) for line in lines], gaps.observe)
+            audit_part(partition, len(log.end_offsets), [record_of(line) for line in lines], observe=gaps.observe)
             for gap in gaps.all():
                 if gap.repaired or gap.end is GapEnd.OPEN:
                     continue

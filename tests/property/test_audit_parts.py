@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -25,17 +23,13 @@ from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement
 from statechannel.replay.auditor import audit_part
 from statechannel.replay.survey import has_gaps, join_facts, known_of, story_facts
+from tests.spark.asking import no_bar
 from tests.twin import audit as twin
 from tests.twin import judge, loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, record_of, seeds, words_of
 
 LAG_MS = 3_600_000
 CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in ("honest", "junky", "wild") for seed in seeds(2)]
-
-
-@contextmanager
-def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
 
 
 def ask(folder: Path, log: loggen.Log, wants: Wants, as_of: str | None = None) -> AuditResult:

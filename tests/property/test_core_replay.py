@@ -20,14 +20,14 @@ from statechannel.replay.auditor import AuditFindings, audit_part, findings_of
 from statechannel.replay.part import PartReader
 from statechannel.replay.survey import ReadFacts, join_facts
 from tests.bench.records import LogMaker
-from tests.support.accelerator import TAKERS
+from tests.support.accelerator import TAKER_NAMES, TAKERS
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, record_of, seeds
 
 CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(20)]
 
 
-@pytest.fixture(autouse=True, params=TAKERS)
+@pytest.fixture(autouse=True, params=TAKER_NAMES)
 def _taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here is one of the Python code, and one of the accelerator."""
     monkeypatch.setattr(bulk_fold, "take_plain_moves", TAKERS[request.param]())

@@ -7,19 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from statechannel.broker.arguments import check
 from statechannel.broker.handlers import Handlers
-from statechannel.broker.request_record import (
-    Request,
-    RequestCommand,
-    RequestError,
-    RequestRecordKind,
-    command_of,
-    decode,
-)
 from statechannel.broker.requests import RequestCoordinator
 from statechannel.engine.commands import CreateNamespace
 from statechannel.engine.inputs import PartitionOpened
+from statechannel.errors import StateChannelError
+from statechannel.operations.request_record import Request, RequestRecordKind, command_of, decode
+from statechannel.operations.table import RequestCommand, check
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
 from statechannel.protocol.log import RecordRead, Topic
 
@@ -85,7 +79,7 @@ def test_every_byte_string_decodes_or_is_refused(value: bytes) -> None:
         if not record.problem:
             check(command_of(record, 1.0))
         else:
-            with pytest.raises(RequestError):
+            with pytest.raises(StateChannelError):
                 command_of(record, 1.0)
 
 

@@ -1,7 +1,7 @@
 """Snapshots: what is written is read again bit for bit; whatever is in a file, it is read or refused with a sentence."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ from shedders.model.moved_cluster import MovedLoad, after_moves
 from shedders.model.plan import BundleMove, Reason
 from shedders.model.strategy import SHEDDING, find, make, shedding_maker
 from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of
-from shedders.snapshots.file import SnapshotError, load_json, parse_snapshot, parse_strictly, snapshot_bytes
+from shedders.snapshots.file import SnapshotError, parse_snapshot, snapshot_bytes
 from shedders.snapshots.plan_document import cycle_part
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 from tests.support.snapshots import Shape, cluster
@@ -193,68 +193,6 @@ def test_a_file_with_anything_anywhere_is_read_or_refused(place: tuple[Any, ...]
 def test_any_bytes_are_refused_with_a_sentence(raw: bytes) -> None:
     with pytest.raises(SnapshotError):
         parse_snapshot(raw)
-
-
-ATOMS = (
-    *("0", "-0", "7", "-1.5", "1e-7", "0.00012345678901234567", "123456789012345678", "1234567890123456789"),
-    *(
-        "-12345678901234567",
-        "-123456789012345678",
-        "12345678901234567890.5",
-        "1e999",
-        "NaN",
-        "-Infinity",
-        "null",
-        "tru",
-    ),
-    *(
-        '""',
-        '"b:1"',
-        '"a\\":"',
-        '"x :"',
-        '"\\n"',
-        '"\\ud800"',
-        '"\\ud83d\\ude00"',
-        '"\u20ac"',
-        '"-1234567890123456789"',
-    ),
-)
-NAMES = ('"a"', '"b"', '"a\\":"', '" :"', '"\\u0061"', '"1234567890123456789"', '"\\udc00"')
-
-
-def written(random: Random, depth: int = 0) -> str:
-    """A text as somebody may have written it, with every liberty now and then."""
-    odd = random.random() < 0.3
-
-    def gap() -> str:
-        return random.choice(["", " ", "\n  ", "\t", "\r\n"]) if odd else ""
-
-    def part() -> str:
-        return gap() + (
-            random.choice(ATOMS if odd else ATOMS[:6]) if random.random() < 0.6 else written(random, depth + 1)
-        )
-
-    parts = [part() + gap() for _ in range(random.randrange(4) if depth < 5 else 0)]
-    if depth and random.random() < 0.4:
-        return f"[{','.join(parts)}{gap()}]"
-    names = random.choices(NAMES, k=len(parts)) if odd else random.sample(NAMES[:2], min(2, len(parts)))
-    return (
-        "{" + ",".join(f"{gap()}{name}{gap()}:{item}" for name, item in zip(names, parts, strict=False)) + gap() + "}"
-    )
-
-
-def outcome(read: Callable[[], object]) -> str:
-    try:
-        return f"read: {read()!r}"
-    except SnapshotError as error:
-        return f"refused: {error.problems}"
-
-
-@settings(deadline=None)
-@given(seeds)
-def test_the_quick_way_to_read_json_and_the_careful_one_agree(seed: int) -> None:
-    raw = written(Random(seed)).encode()
-    assert outcome(lambda: load_json(raw, "file")) == outcome(lambda: parse_strictly(raw, "file"))
 
 
 @settings(deadline=None)

@@ -54,7 +54,6 @@ def test_old_failure(case: SimCase) -> None:
     assert result.kind is None, explain(result)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_seeds(level: str, record_property) -> None:
     """The same seeds in each run of the suite, for a bounded time; `make explore` begins elsewhere."""

@@ -19,6 +19,7 @@ from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.replay import auditor
+from statechannel.replay.survey import join_facts
 from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
 from tests.support.clean_logs import clean_lines
 from tests.support.cold_start_logs import cold_start_log
@@ -222,7 +223,7 @@ def cleaned() -> tuple[list[RecordRead], list[RecordRead], int]:
 
 
 def digest_of_joiner(records: list[RecordRead]) -> str:
-    part = auditor.audit_join(0, 1, records, oldest_kept_ms=records[-1].timestamp_ms - LAG_MS)
+    part = auditor.audit_part(0, 1, records, join_facts(records, oldest_kept_ms=records[-1].timestamp_ms - LAG_MS))
     assert not part.tentative
     return digest([part.view])
 

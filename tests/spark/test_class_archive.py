@@ -47,7 +47,6 @@ def test_a_folder_with_a_blank_is_no_option_for_spark(tmp_path: Path, monkeypatc
     assert archive_options(find_java()) == ""
 
 
-@pytest.mark.slow
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ import pyarrow.dataset
 import pytest
 
 from loaddata.report.record import ReportKind, Tombstone
-from loaddata.view.table_view import ExpiryRules, ViewRules
 from spark.core.store import Folder
 from spark.core.streaming import Streaming
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
@@ -59,8 +58,8 @@ class World:
         streaming = Streaming(NEVER, "c", str(self.folder / "checkpoint"), trigger_s=TRIGGER_S)
         options = LoadViewsOptions(
             str(self.folder / "table"),
-            view=ViewRules(ttl_s=100.0),
-            expiry=ExpiryRules(ttl_s=100.0, grace_s=10.0),
+            ttl_s=100.0,
+            grace_s=10.0,
             **{"tombstones": False, "keep": 3, **more},
         )
         clocks = {"mono_s": lambda: self.now_s, "now_ms": lambda: NOW_MS}
@@ -377,25 +376,3 @@ def test_nothing_as_long_as_a_record_reaches_the_driver(world) -> None:
         f"select sum(octet_length(key)), sum(len(headers)) from read_parquet('{world.folder}/table/history/*/*/*.parquet')"
     ).fetchall()
     assert kept == [(4 * len(long) + 3 * len(b"b1"), 4 * 4 + 1 + 5 + 45)], "the history has them whole"
-
-
-def test_names_of_folders(session, tmp_path) -> None:
-    """Whatever a URI, a pattern or a shell takes for something else."""
-    name = "a b ü x[1] 50%20 a#b"
-    world = World(session, tmp_path / name)
-    for n in range(2):
-        world.take(record("b1", offset=n, seq=n + 1))
-    world.started()
-    world.take(record("b1", offset=2, seq=3))
-    found = pyarrow.dataset.dataset(tmp_path / name / "table" / "history", partitioning="hive").to_table()
-    assert sorted(found["offset"].to_pylist()) == [0, 1, 2]
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_old_snapshots_go(world) -> None:
-    for n in range(4):
-        world.take(record("b1", offset=n, seq=n + 1))
-    assert [name for name in world.job.table.views.root.names() if name.startswith("v=")] == [
-        f"v={n:012d}" for n in (1, 2, 3)
-    ]
-    assert world.view() == {"b1": 3}

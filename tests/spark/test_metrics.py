@@ -11,13 +11,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions
 
 from spark.core.metrics import JobMetrics, measured
-from spark.core.running import Work, run_query, tasks_followed
+from spark.core.running import Work, run_query
 from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.waits import WAIT_S
-
-pytestmark = pytest.mark.slow
 
 
 def wait_until(seen, at_most_s=30.0):
@@ -86,17 +84,3 @@ def test_a_port_that_is_taken_is_one_clear_error(session):
         port = taken.getsockname()[1]
         with pytest.raises(SparkJobError, match=f"127.0.0.1:{port}"), measured(session, JobMetrics("x"), port):
             pytest.fail("it was served all the same")
-
-
-def test_tasks_are_followed_to_the_end_of_a_stage(session):
-    results = []
-
-    def slow(rows):
-        time.sleep(1.5)
-        yield from rows
-
-    with tasks_followed(session.sparkContext, lambda done, tasks: results.append((done, tasks))):
-        session.sparkContext.parallelize(range(4), 4).mapPartitions(slow).count()
-        wait_until(lambda: results and results[-1][0] == 4)
-    assert {tasks for _, tasks in results} == {4}
-    assert [done for done, _ in results] == sorted(done for done, _ in results)

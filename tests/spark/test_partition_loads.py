@@ -15,8 +15,7 @@ from loaddata.samples.averages import Averager, Window
 from loaddata.samples.cluster_files import LoadsFileError, read_loads_file
 from loaddata.samples.partitions import PartitionLoads as Loads
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
-from loaddata.samples.sample_topic import ReadCounts, SampleTopic
+from loaddata.samples.sample_topic import InvalidSampleReason, ReadCounts, SampleTopic, encode, key_of
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore
 from spark.core.streaming import Streaming
@@ -28,7 +27,7 @@ from statechannel.kafka.topics import TopicAdmin
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 MINUTE_MS = 60_000
 WINDOW_S = 600.0

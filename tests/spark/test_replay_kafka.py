@@ -16,10 +16,10 @@ from statechannel.audit.engine import AuditQuestion, ExportSource, LiveSource
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli.kit.connection import connect
-from statechannel.cli.kit.live_log import live_source
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import create_topics
+from statechannel.queries.live_log import live_source
 from tests.spark.asking import ALL, as_json, ask_local, ask_spark, check, how_read
 from tests.support.kafka_adapter import CLEANED
 from tests.support.kafka_lanes import Kafka
@@ -28,7 +28,6 @@ from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS
 
 pytestmark = pytest.mark.kafka
-CLEANED_WITHIN_S = 60.0
 
 
 def fill(kafka: Kafka, name: str, lines: list[loggen.Line]) -> None:
@@ -56,7 +55,7 @@ def export(source: LiveSource, folder: Path) -> Path:
 
 def cleaned(kafka: Kafka, name: str, source: LiveSource, records: int, folder: Path) -> int:
     """Wait until the cleaner has taken something away and has nothing more to do; how many records are left."""
-    deadline = time.monotonic() + CLEANED_WITHIN_S
+    deadline = time.monotonic() + WAIT_S
     before = records
     while time.monotonic() < deadline:
         fill(kafka, name, [loggen.Line(number, 0, 0, b"!note", b"x") for number in range(2)])  # rolls the segments
@@ -66,11 +65,11 @@ def cleaned(kafka: Kafka, name: str, source: LiveSource, records: int, folder: P
             before = left
         elif left < records:
             return left
-    raise TimeoutError(f"the cleaner took nothing away in {CLEANED_WITHIN_S} s")
+    raise TimeoutError(f"the cleaner took nothing away in {WAIT_S} s")
 
 
 def test_a_topic_that_was_cleaned(session: Any, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
-    topics = ChannelTopics(topic_prefix, lags=CLEANED)
+    topics = ChannelTopics(topic_prefix, settings=CLEANED)
     create_topics(ClientSettings(kafka.bootstrap_servers), topics, partitions=2, replication_factor=1, timeout_s=WAIT_S)
     source = source_of(kafka, topic_prefix)
     lines = log_of(7, "junky", 2)

@@ -19,7 +19,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from tests.spark.cluster_logs import pointer_of, write_log
 from tests.support.kafka_lanes import CLEANER_PROPERTIES
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 
 PASSWORD = 'p"a\\ss word;='
 

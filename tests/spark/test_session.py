@@ -11,8 +11,6 @@ from spark.errors import SparkJobError
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import partition_of
 
-pytestmark = pytest.mark.slow
-
 
 def _by_the_core(batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
@@ -38,16 +36,7 @@ def test_settings(session):
     assert session.sparkContext.uiWebUrl is None
 
 
-def test_a_second_opening_gives_the_same_session(session):
-    assert open_session("another").sparkContext is session.sparkContext
-
-
 def test_a_setting_that_spark_refuses_is_one_clear_error(session):
     with pytest.raises(SparkJobError, match="Spark does not start") as error:
         open_session("another", conf={"spark.sql.shuffle.partitions": "many"})
     assert error.value.exit_code == ExitCode.SPARK_FAILED
-
-
-def test_the_connector_is_there(session):
-    frame = session.readStream.format("kafka").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "x")
-    assert {"key", "value", "headers", "offset"} <= set(frame.option("includeHeaders", "true").load().columns)

@@ -12,7 +12,6 @@ import pytest
 from spark.core.job_session import only_job
 from tests.support.waits import WAIT_S
 
-pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
@@ -70,6 +69,7 @@ def test_a_batch_that_is_stuck_holds_nobody_up(job):
     assert gone(children)
 
 
+@pytest.mark.lane("fast")
 def test_a_kill_frees_the_checkpoint_and_ends_the_jvm(job, tmp_path):
     process, children = job(600.0, 30.0)
     process.kill()

@@ -16,7 +16,7 @@ from tests.spark.kafka_logs import UNCOMPILED_CONF
 from tests.support.kafka_lanes import Kafka
 from tests.support.standalone_spark import ROOT, SPARK_HOME, bare_python, package_zip, standalone
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
 WAIT_S = 400.0  # eight JVMs start in here
 JOB = ROOT / "spark" / "jobs" / "table_view.py"

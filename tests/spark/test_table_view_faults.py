@@ -33,7 +33,7 @@ from tests.unit.core.against_twin import KNOBS, record_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 ROOT = Path(__file__).parents[2]
 
 

@@ -24,7 +24,7 @@ from tests.support.waits import WAIT_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+pytestmark = pytest.mark.kafka
 NAMESPACES = ("public/default", "a/b", "c/d")
 
 

@@ -19,10 +19,9 @@ from types import ModuleType
 import pytest
 
 from statechannel.protocol import bulk_fold
+from tests.support.lanes import EVIDENCE
 
 ROOT = Path(__file__).parents[2]
-WANTED = os.environ.get("STATECHANNEL_TEST_ACCELERATOR") == "1"
-"""Whether the core is compiled for tests: two minutes of processor time, too much for each run (`make accelerator-test`)."""
 
 
 def _sources(*folders: str) -> list[Path]:
@@ -114,3 +113,5 @@ TAKERS: dict[str, Callable[[], object]] = {
     "compiled": lambda: compiled().take_plain_moves,
 }
 """What applies plain moves, by name."""
+TAKER_NAMES = ("python", pytest.param("compiled", marks=pytest.mark.lane(EVIDENCE)))
+"""The same as parameters of tests: to compile takes a while."""

@@ -16,10 +16,11 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 from ulid import ULID
 
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.main import app
 from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.operations import request_record
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import Topic
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S as ONE_CONDITION_S
@@ -121,7 +122,7 @@ class BrokerCluster:
     def create(self, namespace: str, bundles: int, broker: str) -> list[str]:
         """A namespace whose bundles all come to one broker; nothing keeps them there."""
         self("policy", "set", "pin", namespace, broker)
-        self("namespace", "create", namespace, "--bundles", str(bundles), "--timeout", "60")
+        self("namespace", "create", namespace, "--bundles", str(bundles), "--timeout", str(WAIT_S))
         names = [name for name in self.owners() if name.startswith(f"{namespace}/")]
         time.sleep(1.0)  # every broker has read of the pin by then
         self.look_up(names)

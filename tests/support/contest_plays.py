@@ -16,7 +16,7 @@ def play(run: ContestRun) -> RunResult:
     """As the contender's name says; otherwise an outcome of the seed."""
     name = run.contender.name
     if name == "raises":
-        raise KeyError("no such broker")
+        return RunResult(run, None, "KeyError: 'no such broker'")
     if name == "dies":
         os._exit(3)
     if name.startswith("late"):

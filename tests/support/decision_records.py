@@ -87,14 +87,23 @@ def record(
 
 
 class ChannelLog:
-    """Writes a channel's records with the right version and base, a second apart."""
+    """Writes a channel's records, with the right version and base and a second apart if nothing else is said."""
 
     def __init__(self, at_ms: int = AT_MS) -> None:
         self.records: list[RecordRead] = []
         self._accepted: dict[str, tuple[int, str]] = {}
         self.at_ms = at_ms
 
-    def write(self, key: str, state: str, *, by: str = "b1", after_ms: int = 1_000, **fields: Any) -> None:
+    def write(
+        self,
+        key: str,
+        state: str,
+        *,
+        by: str = "b1",
+        by_process: Mapping[str, str] | None = None,
+        after_ms: int = 1_000,
+        **fields: Any,
+    ) -> None:
         version, base = self._accepted.get(key, (0, None))
         record_id = f"id-{len(self.records)}"
         value: dict[str, Any] = {
@@ -102,7 +111,7 @@ class ChannelLog:
             "kind": "proposal",
             "id": record_id,
             "covers": len(self.records) - 1,
-            "by": {"broker": by, "incarnation": f"{by}-i"},
+            "by": by_process or {"broker": by, "incarnation": f"{by}-i"},
             "version": version + 1,
             "base": base,
             "state": state,
@@ -113,6 +122,8 @@ class ChannelLog:
         self.at_ms += after_ms
         raw = json.dumps(value).encode()
         self.records.append(RecordRead(Topic.CHANNEL, 0, len(self.records), self.at_ms, key.encode(), raw))
+        if value["version"] != version + 1:
+            return
         self._accepted[key] = (version + 1, record_id)
         split = state == "Deleted"
         namespace = key.rpartition("/")[0] if split else key

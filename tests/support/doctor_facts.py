@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from statechannel.audit.registry_story import RegistryStory
 from statechannel.cli.doctor.checks import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
-from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import GroupMember, KafkaCluster, KafkaNode, PartitionPlace, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.registry import RegistryFold
 
 GIB = 1024**3
 NOW_MS = 1_750_000_000_000
@@ -123,8 +123,8 @@ def with_partitions(facts: DoctorFacts, number: int) -> DoctorFacts:
     return replace(facts, topics={**facts.topics, name: replace(facts.topics[name], partitions=number)})
 
 
-def with_place(facts: DoctorFacts, name: str, place: PartitionPlace) -> DoctorFacts:
-    return replace(facts, places={**facts.places, name: (place,)})
+def with_place(facts: DoctorFacts, name: str, *places: PartitionPlace) -> DoctorFacts:
+    return replace(facts, places={**facts.places, name: places})
 
 
 def with_standing(facts: DoctorFacts, **changes: Any) -> DoctorFacts:

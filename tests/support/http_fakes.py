@@ -10,25 +10,26 @@ from typing import Any
 
 import httpx
 
-from statechannel.broker import outcomes, request_record
 from statechannel.broker.changes import Change
-from statechannel.broker.request_record import Progress, ProgressStage, Reply, Request
+from statechannel.conditions.facts import BrokerRow
 from statechannel.engine.commands import Done, NotFound, Outcome, Owned
 from statechannel.http_api.access import HttpCallers
 from statechannel.http_api.application import application
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.cluster import BundleFilter, RowPage
-from statechannel.http_api.documents import BrokerRow, BundleRow, NamespaceDetails, NamespaceRow
 from statechannel.http_api.page.bundle_table import BundleStart
+from statechannel.http_api.page.page_facts import ClusterLook
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import asset_routes
-from statechannel.http_api.page.problems_seen import ClusterLook
-from statechannel.http_api.request_book import RequestFold, RequestStory
 from statechannel.http_api.routes import ApiRoute
 from statechannel.http_api.serving import every_route
+from statechannel.operations import outcomes, request_record
+from statechannel.operations.request_record import Progress, ProgressStage, Reply, Request
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
+from statechannel.queries.channel_view import BundleRow, NamespaceDetails, NamespaceRow
 from statechannel.settings import Settings, load
+from statechannel.stories.requests import RequestFold, RequestStory
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 PATH = f"/v1/bundles/{BUNDLE}"
@@ -69,6 +70,7 @@ class FakeCluster:
             "flow": None,
             "offset": 9,
         }
+        self.checks: frozenset[str] = frozenset()
         self.applied = {0: 9}
         self.came: list[Change] = []
         self.older: list[Change] = []
@@ -79,6 +81,9 @@ class FakeCluster:
 
     async def brokers(self) -> tuple[list[BrokerRow], str | None]:
         return self.members, "b1"
+
+    async def common_checks(self) -> frozenset[str]:
+        return self.checks
 
     async def leader(self) -> tuple[str | None, str | None]:
         return "b1", self.members[0]["api"]
@@ -146,7 +151,7 @@ class FakeRequests:
     def __init__(self, answer: Callable[[Request], Outcome | None], delay: Callable[[], Any] | None = None) -> None:
         self._answer = answer
         self._delay = delay
-        self.fold = RequestFold(10_000)
+        self.fold = RequestFold(10_000, keeps_args=False)
         self.written: list[Request] = []
         self.acted: list[str] = []
         self.unread: list[Request] = []
@@ -235,7 +240,7 @@ class FakeSource:
 def look_of(brokers: list[BrokerRow], **values: Any) -> ClusterLook:
     """A healthy cluster of these brokers, but for the values given."""
     leader = next((row["broker"] for row in brokers if row["leading"]), None)
-    look = ClusterLook(0, "b1", "normal", None, 0.0, {0: 9}, leader, 3, brokers, None, None, {})
+    look = ClusterLook(0, "b1", "normal", None, 0.0, {0: 9}, leader, 3, brokers, {})
     return look._replace(**{"at_ms": time.time_ns() // 1_000_000, **values})
 
 

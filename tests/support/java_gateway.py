@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import py4j.java_gateway
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from statechannel.embedded.java import find_java
@@ -35,7 +37,10 @@ def java_gateway(class_path: Sequence[Path], options: Sequence[str], **parameter
     gateway = JavaGateway(
         gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True, **parameters)
     )
+    # Spark, started by another test of this process, asks its own Java process for the text of every exception.
+    plain = patch.object(py4j.java_gateway, "get_return_value", py4j.protocol.get_return_value)
     try:
-        yield gateway
+        with plain:
+            yield gateway
     finally:
         gateway.shutdown()

@@ -9,18 +9,19 @@ from typing import TypeVar
 
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import Appended, AppendFailed, Input, PositionReached
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.reader import LogReader, ReaderTuning
-from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
+from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import TopicInfo, create_topics
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.settings.groups_cluster import ChannelSettings, KafkaSettings
 from tests.support.waits import WAIT_S
 
 T = TypeVar("T")
 
 # Short enough to see the cleaner at work (kafka-platform 4.3).
-CLEANED = ChannelLags(
+CLEANED = ChannelSettings.model_construct(
     min_compaction_lag_ms=500,
     max_compaction_lag_ms=3_600_000,
     segment_ms=300,
@@ -135,10 +136,10 @@ def make_channel(
     bootstrap_servers: str,
     prefix: str,
     *,
-    lags: ChannelLags | None = None,
-    tuning: ClientTuning | None = None,
+    lags: ChannelSettings | None = None,
+    tuning: KafkaSettings | None = None,
 ) -> Channel:
-    settings = ClientSettings(bootstrap_servers, tuning=tuning or ClientTuning())
-    topics = ChannelTopics(prefix, lags or ChannelLags())
+    settings = ClientSettings(bootstrap_servers, tuning=tuning or KafkaSettings())
+    topics = ChannelTopics(prefix, lags or ChannelSettings())
     infos = create_topics(settings, topics, replication_factor=1, timeout_s=WAIT_S)
     return Channel(settings, topics, dict(infos))

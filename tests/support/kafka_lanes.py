@@ -12,6 +12,7 @@ import pytest
 
 from statechannel.embedded import BrokerOptions, EmbeddedKafkaError, KafkaServer
 from statechannel.embedded.detached import up
+from tests.support.waits import WAIT_S
 
 BOOTSTRAP_VARIABLE = "STATECHANNEL_TEST_BOOTSTRAP"
 
@@ -31,10 +32,10 @@ class Kafka:
 
 
 def embedded_options() -> BrokerOptions:
-    return BrokerOptions(fast_cleaner=True)
+    return BrokerOptions(fast_cleaner=True, start_timeout_s=WAIT_S)
 
 
-SHARED = BrokerOptions(fast_cleaner=True, heap_mib=384)
+SHARED = BrokerOptions(fast_cleaner=True, heap_mib=384, start_timeout_s=WAIT_S)
 """Of the broker that all workers of a run share: it holds the topics of all their tests."""
 
 

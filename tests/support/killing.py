@@ -144,7 +144,7 @@ def read_log(bootstrap: str, channel: str) -> list[RecordRead]:
 
 def audit_of(records: Sequence[RecordRead]) -> tuple[PartitionAudit, Gaps]:
     gaps = Gaps()
-    return auditor.audit_full(0, 1, records, gaps.observe), gaps
+    return auditor.audit_part(0, 1, records, observe=gaps.observe), gaps
 
 
 async def settled(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from ulid import ULID
 
-from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.model.bundle_load import BundleStats, LocalBundle, TopBundle
+from loaddata.report.record import ReportedLoad, ReportedTopBundles
 from shedders.balancer.active_strategies import ActiveStrategies
 from shedders.balancer.balancer import Balancer, Ports
 from shedders.balancer.cluster_inputs import ClusterInputs
@@ -28,10 +28,10 @@ from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason, SplitWa
 from shedders.model.strategy import StrategySettings
 from shedders.policies.effective import EffectivePolicies
 from shedders.split.triggers import SplitSettings
-from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 from statechannel.engine.commands import Command, Done, Outcome, Started
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.states import State
 
 NS = "t/n"

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from loaddata.view.ownership import OwnershipChange
 from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.kafka.topic_policy import TopicSet
+from statechannel.kafka.topic_policy import TopicPolicy
 from statechannel.protocol.states import State
 
 
@@ -46,7 +47,7 @@ class Watch:
 
 @dataclass
 class FakeChannel:
-    """The port, shared by the brokers of a test: all see the same log."""
+    """Members, shared by the brokers of a test: all see the same log."""
 
     leader: str = ""
     applied: dict[int, int] = field(default_factory=lambda: {0: -1})
@@ -81,20 +82,27 @@ class FakeChannel:
 class Member:
     channel: FakeChannel
     broker: str
+    watched_topics: dict[str, TopicPolicy] = field(default_factory=dict)
 
+    @property
     def leading(self) -> bool:
         return self.channel.leader == self.broker
 
-    def watch_topics(self, _: TopicSet) -> None: ...
-
-    def registered(self) -> Iterable[str]:
+    def broker_ids(self) -> list[str]:
         return sorted(self.channel.registered)
 
     def positions(self) -> Mapping[int, int]:
         return dict(self.channel.applied)
 
-    def assigned(self) -> Iterable[OwnershipChange]:
-        return list(self.channel.owners.values())
+    def picture(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            bundles=[
+                SimpleNamespace(
+                    state=State.ASSIGNED, owner=owned.broker, partition=owned.partition, offset=owned.offset
+                )
+                for owned in self.channel.owners.values()
+            ]
+        )
 
     def watch(self, limit: int) -> Watch:
         if self.channel.joining:

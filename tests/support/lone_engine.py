@@ -153,6 +153,24 @@ class LoneEngine:
         self.channel.append((key, value, self._ms() - round(late_s * 1000)))
         self._pump()
 
+    def move(self, bundle: str, by: str, state: str, **fields: Any) -> None:
+        """Another process writes the next move of a bundle; `fields` stand in the record as well."""
+        key = self.engine.key(bundle)
+        assert key is not None
+        record = {
+            "format": 1,
+            "kind": "proposal",
+            "id": f"m{len(self.channel)}",
+            "covers": len(self.channel) - 1,
+            "by": {"broker": by.partition("-")[0], "incarnation": by},
+            "version": key.version + 1,
+            "base": key.accepted_id,
+            "state": state,
+            "from": None,
+            "to": None,
+        }
+        self.put(bundle.encode(), orjson.dumps(record | fields))
+
     def put_portion(self, written: list[tuple[bytes, bytes | None]]) -> None:
         """Somebody else writes, and the reader hands it on in one portion."""
         first = len(self.channel)

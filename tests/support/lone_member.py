@@ -10,10 +10,10 @@ from statechannel.broker.assembly import KafkaMemberLog, Opened, access
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.host import Host
-from statechannel.broker.host_options import HostOptions
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.engine.engine import Engine
 from statechannel.settings import Settings, load, to_engine, to_identity
+from statechannel.settings.groups_engine import HookSettings, RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -42,9 +42,19 @@ def lone_settings() -> Settings:
     return load(overrides={"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
 
 
+def host_settings(*, deadline_s: float = 15.0, **runtime: float) -> Settings:
+    """Settings with shorter times than their bounds allow.
+
+    Args:
+        deadline_s: Of hooks.
+    """
+    hooks, group = HookSettings.model_construct(deadline_s=deadline_s), RuntimeSettings.model_construct(**runtime)
+    return lone_settings().model_copy(update={"hooks": hooks, "runtime": group})
+
+
 def started_host(
     log: SilentLog | None = None,
-    options: HostOptions | None = None,
+    settings: Settings | None = None,
     on_stuck: Callable[[], None] | None = None,
     hooks: BrokerHooks | None = None,
     engine: Engine | None = None,
@@ -52,7 +62,7 @@ def started_host(
     """A host on the running loop that has not caught up, and never will; it is left open."""
     engine = engine or Engine(to_identity("b1"), to_engine(lone_settings()), None)
     host = Host(
-        engine, log or SilentLog(), hooks or BrokerHooks(), Metrics("test", "b1"), options=options, on_stuck=on_stuck
+        engine, log or SilentLog(), hooks or BrokerHooks(), Metrics("test", "b1"), settings=settings, on_stuck=on_stuck
     )
     host.start()
     return host
@@ -61,13 +71,13 @@ def started_host(
 @contextlib.asynccontextmanager
 async def lone_host(
     log: SilentLog | None = None,
-    options: HostOptions | None = None,
+    settings: Settings | None = None,
     on_stuck: Callable[[], None] | None = None,
     hooks: BrokerHooks | None = None,
     engine: Engine | None = None,
 ) -> AsyncIterator[Host]:
     """The same, until the block ends."""
-    host = started_host(log, options, on_stuck, hooks, engine)
+    host = started_host(log, settings, on_stuck, hooks, engine)
     try:
         yield host
     finally:

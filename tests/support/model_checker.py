@@ -1,4 +1,4 @@
-"""Alloy, which checks the model in design/model: its commands, and what its functions say of a given instance.
+"""Alloy, which checks the model in design/evidence/model: its commands, and what its functions say of a given instance.
 
 The jar is pinned in model_checker.sha256 as the broker's are. `python -m tests.support.model_checker` fills the cache.
 """

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar
 
+from tests.support.lanes import is_real
+
 Item = TypeVar("Item")
 
 FILES_S: dict[str, float] = {
@@ -22,17 +24,22 @@ FILES_S: dict[str, float] = {
     "tests/docs/test_operate_page.py": 43,
     "tests/docs/test_partitions_walk.py": 35,
     "tests/docs/test_spark_walk.py": 87,
+    "tests/explorer/test_explorer.py": 60,
     "tests/faults/test_campaign.py": 45,
+    "tests/interleavings/test_interleavings.py": 30,
     "tests/kafka/test_adapter_election.py": 60,
     "tests/kafka/test_balancer.py": 170,
     "tests/kafka/test_demo.py": 75,
     "tests/kafka/test_drain.py": 115,
     "tests/kafka/test_killed_in_debt.py": 40,
     "tests/kafka/test_partitions_execution.py": 98,
+    "tests/model/test_model.py": 60,
+    "tests/property/test_partitions_planner.py": 40,
     "tests/simulation/test_simulator.py": 75,
     "tests/spark/test_load_views_kafka.py": 115,
     "tests/spark/test_standalone.py": 75,
     "tests/spark/test_table_view_faults.py": 220,
+    "tests/unit/core/test_accelerator.py": 120,
 }
 """What some files take on two idle cores. Nothing but the order of tests depends on it."""
 LIVE_TEST_S = 3.0
@@ -46,18 +53,13 @@ def ordered(items: Sequence[Any], workers: int) -> list[Any]:
     groups: dict[str, list[Any]] = {}
     takes_s: dict[str, float] = {}
     for name, tests in sorted(files.items(), key=lambda file: -FILES_S.get(file[0], 0.0)):
-        live = [item for item in tests if _is_live(item)]
+        live = [item for item in tests if is_real(item)]
         if live or name in FILES_S:
             group = SPARK if any(_uses_spark(item) for item in live) else name
             groups.setdefault(group, []).extend(tests)
             takes_s[group] = takes_s.get(group, 0.0) + FILES_S.get(name, LIVE_TEST_S * len(live))
     taken = {id(item) for tests in groups.values() for item in tests}
     return in_stretches(groups, takes_s, [item for item in items if id(item) not in taken], workers)
-
-
-def _is_live(item: Any) -> bool:
-    asks = not {"kafka", "own_kafka"}.isdisjoint(item.fixturenames)
-    return asks or item.get_closest_marker("kafka") is not None or _uses_spark(item)
 
 
 def _uses_spark(item: Any) -> bool:

@@ -103,7 +103,8 @@ def stuck_hook(world: PageWorld) -> None:
 def mass_loss(world: PageWorld) -> None:
     for broker in ("b2", "b3", "b4"):
         world.lose(broker, now_ms() - 15_000, now_ms(), repaired=False)
-    world.look(repair_paused="3 of 4 brokers were lost within 10 s", repair_resumes_at_ms=now_ms() + 45_000)
+    why = "3 of 4 brokers were lost within 10 s"
+    world.look(pauses=[{"broker": "b1", "why": why, "left_ms": 45_000, "lost_since_ms": now_ms() - 15_000}])
 
 
 def drain_blocked(world: PageWorld) -> None:
@@ -159,23 +160,36 @@ def mixed_versions(world: PageWorld) -> None:
 LIST, EVENTS = "#problem-rows", "#event-rows"
 INCIDENTS = (
     PageIncident(
-        "owner-killed", owner_killed, "broker-lost", ((LIST, "b3 is lost"), (EVENTS, "of b3 without owner: owner lost"))
+        "owner-killed",
+        owner_killed,
+        "broker-lost",
+        ((LIST, "not back: b3"), (EVENTS, "of b3 without owner: owner lost")),
     ),
     PageIncident(
-        "leader-killed", leader_killed, "broker-lost", ((LIST, "b1 is lost"), (EVENTS, "b2 leads now"), ("#head", "b2"))
+        "leader-killed",
+        leader_killed,
+        "broker-lost",
+        ((LIST, "not back: b1"), (EVENTS, "b2 leads now"), ("#head", "b2")),
     ),
-    PageIncident("kafka-away", kafka_away, "kafka-away", ((LIST, "Kafka is away"), ("#light", "Kafka away since"))),
+    PageIncident(
+        "kafka-away",
+        kafka_away,
+        "kafka-silent",
+        ((LIST, "Kafka has not answered since"), ("#light", "Kafka away since")),
+    ),
     PageIncident(
         "stuck-hook",
         stuck_hook,
-        "stuck",
+        "slow-operation",
         (
-            (LIST, "b2, hook on_release must act"),
+            (LIST, "it waits for b2 to release it (hook on_release)"),
             (LIST, "no answer of the storage"),
             ("#between-rows", "b2, hook on_release; late"),
         ),
     ),
-    PageIncident("mass-loss", mass_loss, "repair-paused", ((LIST, "mass loss: 3 brokers"), (LIST, "repair resume"))),
+    PageIncident(
+        "mass-loss", mass_loss, "repair-paused", ((LIST, "b1 paused repair: 3 of 4 brokers"), (LIST, "repair resume"))
+    ),
     PageIncident(
         "drain-blocked",
         drain_blocked,
@@ -194,5 +208,5 @@ INCIDENTS = (
         ((EVENTS, "1 bundle split"), (EVENTS, "hot: 48,000 messages/s"), ("#decision-rows", "1 split")),
     ),
     PageIncident("junk-flood", junk_flood, "junk", ((LIST, "43,100 records"), (LIST, "41,000 undecodable"))),
-    PageIncident("mixed-versions", mixed_versions, "versions", ((LIST, "3 with 1.4.0"), (LIST, "1 with 1.5.0"))),
+    PageIncident("mixed-versions", mixed_versions, "versions", ((LIST, "1.4.0 (3)"), (LIST, "1.5.0 (1)"))),
 )

@@ -9,9 +9,9 @@ from typing import Any
 
 from statechannel.broker.changes import Change
 from statechannel.clocks import now_ms
+from statechannel.conditions.facts import BrokerRow
 from statechannel.http_api.access import HttpCallers
 from statechannel.http_api.application import application
-from statechannel.http_api.documents import BrokerRow
 from statechannel.http_api.page.bundle_table import BundleStart, Holding
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import asset_routes

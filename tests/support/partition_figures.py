@@ -1,4 +1,4 @@
-"""Figures of plans that the documentation shows: design/partitions-figures.json, by what made them."""
+"""Figures of plans that the documentation shows: design/evidence/partitions-figures.json, by what made them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-KEPT = Path(__file__).parents[2] / "design" / "partitions-figures.json"
+KEPT = Path(__file__).parents[2] / "design" / "evidence" / "partitions-figures.json"
 
 
 def kept(path: Path = KEPT) -> dict[str, Any]:

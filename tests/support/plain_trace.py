@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from shedders.contest.trace import Costs, Demand, Namespace, TraceEvent, TraceMachine, Units
-from shedders.model.cluster import Policies
+from shedders.contest.trace import Namespace, Trace, TraceMachine, Units
 
 
-def _always(_step: int) -> float:
-    return 1.0
+def plain_trace(
+    machines: Sequence[TraceMachine],
+    namespaces: Sequence[Namespace],
+    throughput: Sequence[Sequence[float]],
+    *,
+    factor: Callable[[int], float] = lambda _step: 1.0,
+    cpu_per_mb: float = 1.0,
+    memory_per_mb: float = 1.0,
+    **more: Any,
+) -> Trace:
+    """A trace of 60 steps of 20 s, unless `more` has others.
 
-
-@dataclass
-class PlainTrace:
-    """`throughput`: bytes a second in of each unit, spread evenly over the ring; as many go out; a message has 1,000 bytes."""
-
-    machines: Sequence[TraceMachine]
-    namespaces: Sequence[Namespace]
-    throughput: Sequence[Sequence[float]]
-    steps: int = 60
-    step_s: float = 20.0
-    events: Sequence[TraceEvent] = ()
-    disturbances: Sequence[float] = (0.0,)
-    judged: Sequence[tuple[float, float]] = ()
-    costs: Costs = field(default_factory=Costs)
-    factor: Callable[[int], float] = _always
-    policies: Policies = field(default_factory=Policies)
-    cpu_per_mb: float = 1.0
-    memory_per_mb: float = 1.0
-    name: str = "plain"
-    about: str = "written down"
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        spaces, places, rates = [], [], []
-        for number, units in enumerate(self.throughput):
-            for place, rate in enumerate(units):
-                spaces.append(number)
-                places.append((2 * place + 1) * 2**32 // (2 * len(units)))
-                rates.append(rate)
-        self._rates = np.array(rates)
-        self.units = Units(np.array(spaces), np.array(places), np.full(len(rates), 3, dtype=np.int64))
-
-    def demand(self, step: int) -> Demand:
-        rates = self._rates * self.factor(step)
-        return Demand(
-            rates / 1e3, rates / 1e3, rates, rates, rates / 1e6 * self.cpu_per_mb, rates / 1e6 * self.memory_per_mb
-        )
+    Args:
+        throughput: Bytes a second in of each unit, spread evenly over the ring; as many go out; a message has 1,000 bytes.
+    """
+    rates = np.concatenate([np.array(units, np.float64) for units in throughput])
+    places = [np.arange(1, 2 * len(units), 2) * 2**32 // (2 * len(units)) for units in throughput]
+    units = Units(
+        np.repeat(np.arange(len(throughput)), [len(units) for units in throughput]),
+        np.concatenate(places),
+        np.full(len(rates), 3, dtype=np.int64),
+    )
+    base = np.stack([rates / 1e3, rates / 1e3, rates, rates, rates / 1e6 * cpu_per_mb, rates / 1e6 * memory_per_mb])
+    usual: dict[str, Any] = {"name": "plain", "about": "written down", "seed": 1, "steps": 60, "step_s": 20.0}
+    return Trace(
+        machines=machines,
+        namespaces=namespaces,
+        units=units,
+        rows=lambda step: base * factor(step),
+        **{**usual, **more},
+    )

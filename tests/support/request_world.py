@@ -1,13 +1,16 @@
-"""Coordinators of several brokers on one requests topic in memory."""
+"""Logs of the requests topic in memory: with coordinators of several brokers, or as commands read them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from statechannel.broker.request_record import ExtensionAsk, Progress, Reply, Request, decode, encode
-from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
+from statechannel.broker.requests import RequestCoordinator
 from statechannel.engine.commands import Command, Outcome
 from statechannel.engine.inputs import PartitionOpened
+from statechannel.operations.request_record import Progress, Reply, Request, decode, encode
+from statechannel.operations.table import ExtensionAsk
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.settings.groups_engine import RequestSettings
+from statechannel.stories.requests import RequestStory, stories_of
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 
@@ -41,12 +44,13 @@ class World:
         self.given: dict[str, list[tuple[Command | ExtensionAsk, Callable[[Outcome], None]]]] = {
             broker: [] for broker in brokers
         }
+        self.refusal: Callable[[Request], Outcome | None] = lambda _: None
         self.desks = {broker: self.desk(broker) for broker in brokers}
         self.read = dict.fromkeys(brokers, 0)
         self.now_s = 0.0
         self.time_ms = 1_000_000
 
-    def desk(self, broker: str, **options: float) -> RequestCoordinator:
+    def desk(self, broker: str, **settings: float) -> RequestCoordinator:
         def submit(command: Command | ExtensionAsk, tell: Callable[[Outcome], None]) -> None:
             self.given[broker].append((command, tell))
 
@@ -55,7 +59,8 @@ class World:
             append=self.append,
             submit=submit,
             ask_extension=submit,
-            options=CoordinatorOptions(**options),
+            refusal=lambda request: self.refusal(request),  # noqa: PLW0108 - a test sets it later
+            settings=RequestSettings.model_construct(**settings),
         )
         desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, len(self.log)))
         return desk
@@ -91,3 +96,16 @@ class World:
         """Ids of the requests that were claimed, in the order of the log."""
         items = [decode(record.value, 0) for record in self.log]
         return [item.id for item in items if isinstance(item, Progress) and item.stage == "claimed"]
+
+
+def logged(*items: Request | Progress | Reply, at_ms: int = 0, step_ms: int = 1) -> list[RecordRead]:
+    """Records of the topic; requests have a minute."""
+    return [
+        RecordRead(Topic.REQUESTS, 0, number, at_ms + step_ms * number, item.id.encode(), encode(item, timeout_s=60.0))
+        for number, item in enumerate(items)
+    ]
+
+
+def stories(*items: Request | Progress | Reply, at_ms: int = 0, step_ms: int = 1) -> Mapping[str, RequestStory]:
+    """Stories of these, by id."""
+    return stories_of(logged(*items, at_ms=at_ms, step_ms=step_ms))

@@ -119,7 +119,8 @@ def secured_kafka(folder: Path, **users: str) -> Iterator[SecuredKafka]:
     security = BrokerSecurity(
         certificate_pem=certificate, authority_pem=authority, superuser=SUPERUSER, password=password
     )
-    server = KafkaServer(folder / "kafka", options=BrokerOptions(properties=CLEANER_PROPERTIES, security=security))
+    options = BrokerOptions(properties=CLEANER_PROPERTIES, security=security, start_timeout_s=WAIT_S)
+    server = KafkaServer(folder / "kafka", options=options)
     server.start()
     try:
         kafka = SecuredKafka(server, folder, authority, {SUPERUSER: password})

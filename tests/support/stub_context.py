@@ -1,4 +1,4 @@
-"""What a part of the engine reads in the context, each answer set by the test: for tables of one part alone."""
+"""What the reactions of an engine read in its context, each answer set by the test."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
-
 from statechannel.engine.config import EngineConfig, Identity
-from statechannel.engine.context import Mode
-from statechannel.engine.effects import Append, CallHook, Effect
+from statechannel.engine.effects import CallHook, Effect
 from statechannel.engine.inputs import HookFinished
 from statechannel.engine.proposals import ProposalResult
 from statechannel.engine.provenance import OwnIds
@@ -18,40 +15,8 @@ from statechannel.engine.reactions import Reactions
 from statechannel.protocol.keys import KeyState, Writer
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
-from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
-
-
-class FoldLog:
-    """A log of one partition with its view, written record by record; `t/n` with the bundles LOW and HIGH."""
-
-    def __init__(self, ranges: tuple[str, ...] = ("0x00000000_0x80000000", "0x80000000_0xffffffff")) -> None:
-        self.view = View(0, 1)
-        self.write("t/n", id="ns", version=1, base=None, state="Active", children=list(ranges))
-
-    def write(self, key: str, *, writer: str = "a", **fields: Any) -> Verdict:
-        by = {"broker": writer.partition("-")[0], "incarnation": writer if "-" in writer else f"{writer}-1"}
-        proposal = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
-        if "/0x" in key:
-            proposal = {"from": None, "to": None} | proposal
-        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(proposal)).verdict
-
-    def move(self, key: str, state: str, from_: str | None = None, to: str | None = None, **more: Any) -> KeyState:
-        held = self.key(key)
-        fields = {"id": f"m{self.view.applied}", "version": held.version + 1, "base": held.accepted_id, "state": state}
-        verdict = self.write(key, **fields | {"from": from_, "to": to} | more)
-        assert verdict is Verdict.ACCEPTED, verdict
-        return held
-
-    def own(self, key: str, broker: str = "a", writer: str | None = None) -> KeyState:
-        self.move(key, "Assigning", to=broker, writer=writer or broker)
-        return self.move(key, "Assigned", to=broker, writer=writer or broker)
-
-    def key(self, name: str) -> KeyState:
-        state = self.view.get(name)
-        assert state is not None
-        return state
-
+from tests.support.view_log import ViewLog
 
 LOW = "t/n/0x00000000_0x80000000"
 HIGH = "t/n/0x80000000_0xffffffff"
@@ -116,9 +81,7 @@ class StubContext:
         self.lost: set[str] = set()
         self.not_judged: set[int] = set()
         self.views: list[View] = []
-        self.suspended = self.lease_ran_out = False
-        self.announced, self.term, self.registry_mode = False, -1, Mode.STARTING
-        self.seat: Any = SimpleNamespace(writes=True, fit=True)
+        self.lease_ran_out = False
         self.effects: list[Effect] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._tokens = 0
@@ -154,18 +117,12 @@ class StubContext:
         self.hook_ids = [hook.hook_id for hook in hooks]
         return [(str(hook.hook), hook.bundle, hook.generation, hook.peer) for hook in hooks]
 
-    def appends(self) -> list[Append]:
-        """Appends since the last question."""
-        appends = [effect for effect in self.effects if isinstance(effect, Append)]
-        self.effects = [effect for effect in self.effects if not isinstance(effect, Append)]
-        return appends
-
 
 class ReactionsBench:
     """The reactions of `a-1` on a log of one partition."""
 
-    def __init__(self, log: FoldLog | None = None, **config: Any) -> None:
-        self.log = log or FoldLog()
+    def __init__(self, **config: Any) -> None:
+        self.log = ViewLog(*(name.removeprefix("t/n/") for name in (LOW, HIGH)), writer="a")
         self.context = StubContext(**config)
         self.context.views = [self.log.view]
         self.heard_ms: dict[str, int] = {}

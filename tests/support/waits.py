@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 
-WAIT_S = float(os.environ.get("STATECHANNEL_TEST_WAIT_S", "120"))
+WAIT_S = float(os.environ.get("STATECHANNEL_TEST_WAIT_S", "300"))
 
 
 def wait_until(
@@ -34,7 +34,7 @@ def wait_until(
 
 
 async def until(
-    done: Callable[[], object], what: Callable[[], object] | str = "", *, wait_s: float = WAIT_S, pause_s: float = 0.05
+    done: Callable[[], object], what: Callable[[], object] | str = "", *, wait_s: float = WAIT_S, pause_s: float = 0.01
 ) -> None:
     """The same, for tests with a loop."""
     ends_s = time.monotonic() + wait_s

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from shedders.balancer.settings import NAME, configured
-from statechannel.cli.kit.connection import read_settings
+from statechannel.settings import load
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
@@ -131,5 +131,5 @@ def test_what_a_job_writes_is_kept_and_its_health_is_what_it_writes(name: str) -
 
 
 def test_one_of_them_buries_reports_and_it_is_the_job() -> None:
-    settings = read_settings(None, [options_of(OURS["broker"])["--set"]])
+    settings = load(flags=[options_of(OURS["broker"])["--set"]])
     assert configured(settings.extensions[NAME]).load.tombstones == "spark"

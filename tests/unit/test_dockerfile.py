@@ -63,7 +63,7 @@ def test_packages_are_pinned_by_hash() -> None:
     [install] = [line for line in arguments("RUN") if "--require-hashes" in line]
     assert "--no-deps" in install.split()
     files = re.findall(r"-r (\S+)", install)
-    assert set(files) == {"requirements.txt", "requirements-build.txt", "requirements-spark.txt"}
+    assert set(files) == {"requirements/runtime.txt", "requirements/build.txt", "requirements/spark.txt"}
     for name in files:
         pins = re.split(r"\n(?=\S)", (ROOT / name).read_text().strip())
         assert all("==" in pin and "--hash=sha256:" in pin for pin in pins)
@@ -75,8 +75,8 @@ def test_spark_is_of_the_same_pins_as_in_the_tests() -> None:
     def pins(name: str) -> set[str]:
         return set(re.findall(r"^[a-z0-9-]+==\S+", (ROOT / name).read_text(), re.MULTILINE))
 
-    assert "pyspark==4.2.0" in pins("requirements-spark.txt")
-    assert pins("requirements-spark.txt") <= pins("requirements-dev.txt")
+    assert "pyspark==4.2.0" in pins("requirements/spark.txt")
+    assert pins("requirements/spark.txt") <= pins("requirements/dev.txt")
 
 
 def test_the_jars_are_where_the_jobs_look() -> None:
@@ -105,7 +105,7 @@ def test_java_is_new_enough_and_nobody_is_root() -> None:
     assert "statechannel" in PROJECT["project"]["scripts"]
 
 
-@pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "design/spark-cluster.md"])
+@pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "design/spark.md"])
 def test_an_installation_by_hash_resolves_nothing(name: str) -> None:
     # Old versions of pip take the newest release of a package that is required with an extra, whatever the file pins.
     installs = [line for line in (ROOT / name).read_text().splitlines() if "--require-hashes" in line]

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from statechannel.audit.history import HistoryLine
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.cli import watch
 from statechannel.cli.broker import set_up_logs
@@ -16,6 +15,7 @@ from statechannel.logger import SafeLogger
 from statechannel.printable import one_line, printable, printable_lines
 from statechannel.protocol.verdict import Verdict
 from statechannel.settings import load
+from statechannel.stories.bundle import HistoryLine
 from tests.support.log_lines import capture_logs
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mFAKE\x9b31m\u202egnp\x7f\udc80"
@@ -32,7 +32,7 @@ def test_one_table_for_results_and_log_lines() -> None:
 
 
 def test_a_line_of_watch_has_none() -> None:
-    line = HistoryLine(0, 1, 2, EVIL, Verdict.ACCEPTED, "change", EVIL, reason=EVIL)
+    line = HistoryLine(0, 1, 2, EVIL, Verdict.ACCEPTED, "change", reason=EVIL, note=EVIL)
     assert not CONTROLS & set(watch._text(line))
 
 

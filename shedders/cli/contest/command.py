@@ -10,9 +10,8 @@ import typer
 from shedders.cli.contest.compare import compare
 from shedders.cli.contest.options import need_extra, write_pictures
 from shedders.cli.contest.replay_live import replay_live
-from shedders.cli.results import say_written, show, write_file
+from shedders.cli.options import make_folder, say_written, show_grid, write_file
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import OutputAs, OutputBesideFile
 from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
 from statechannel.cli.kit.progress import progress
@@ -34,20 +33,17 @@ def group() -> None:
 
 
 @app.command("list")
-def list_(
-    all_: Annotated[bool, typer.Option("--all", help="Include every other pair of strategies.")] = False,
-    output: OutputAs = Output.TABLE,
-) -> None:
+def list_(output: OutputAs = Output.TABLE) -> None:
     """List the scenarios and the contenders."""
     need_extra()
-    from shedders.contest.contenders import contenders
+    from shedders.contest.contenders import default_contenders
     from shedders.contest.scenario import HELD_OUT, load_scenario, scenarios
 
     shipped = [
         _scenario(name, load_scenario(name), held_out=name.startswith(HELD_OUT))
         for name in (*scenarios(), *scenarios(held_out=True))
     ]
-    field = contenders("all" if all_ else "default")
+    field = default_contenders()
     if output is Output.JSON:
         print_json(
             {
@@ -104,12 +100,9 @@ def run(
         Path | None, typer.Option("--save-trace", metavar="FILE", help="Save the trace, to run it again.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for the outcome and the plot.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for the outcome and its plot (PNG and SVG)."),
     ] = None,
-    plot: Annotated[
-        bool, typer.Option("--plot", help="Write a plot (PNG and SVG) to --out, or to the current folder.")
-    ] = False,
-    moves: Annotated[bool, typer.Option("--moves", help="Show every move.")] = False,
     output: OutputBesideFile = Output.TABLE,
 ) -> None:
     """Run one contender on one scenario and show the results."""
@@ -125,12 +118,12 @@ def run(
         )
     need_extra()
     from shedders.contest import contenders
-    from shedders.contest.tables import moves_grid, outcome_grid
+    from shedders.contest.tables import outcome_grid
     from shedders.contest.world import simulate
 
     who = contenders.contender(contender)
     demanded = _demanded(scenario, seed, trace)
-    folder = make_folder(out) if out is not None else Path()
+    folder = None if out is None else make_folder(out)
     if save_trace is not None:
         from shedders.contest import recorded
 
@@ -138,20 +131,19 @@ def run(
     with progress(f"{who.name} on {demanded.name}", 100) as shown:
         outcome = simulate(demanded, who, progress=lambda part: shown(100 * part))
     written = [] if save_trace is None else [save_trace]
-    name = _file_name(outcome.scenario, outcome.seed, outcome.contender)
-    if out is not None:
-        written.append(folder / f"{name}.json")
-        write_file(written[-1], outcome.model_dump_json(indent=1).encode() + b"\n")
-    if plot or out is not None:
-        from shedders.contest.plots import run_picture
+    if folder is not None:
+        from shedders.contest.plots import scenario_picture
+        from shedders.contest.runner import file_name
 
-        written += write_pictures(folder, name, run_picture(outcome, overloaded=demanded.costs.overloaded))
+        name = file_name(f"{outcome.scenario}-{outcome.seed}-{outcome.contender.replace('/', '-')}")
+        document = folder / f"{name}.json"
+        write_file(document, outcome.model_dump_json(indent=1).encode() + b"\n")
+        picture = scenario_picture([outcome], title=f"{outcome.scenario}, seed {outcome.seed}")
+        written += [document, *write_pictures(folder, name, picture)]
     if output is Output.JSON:
         print_json({"digest": outcome.digest(), **outcome.model_dump(mode="json")})
     else:
-        show(outcome_grid(outcome), gap=False)
-        if moves:
-            show(moves_grid(outcome))
+        show_grid(outcome_grid(outcome), gap=False)
     say_written(written)
     if not outcome.steps:
         say("the trace has no step, so nothing was measured")
@@ -198,12 +190,6 @@ def _demanded(scenario: str | None, seed: int, trace: Path | None) -> Trace:
     from shedders.contest.workload import scenario_trace
 
     return scenario_trace(load_scenario(str(scenario)), seed)
-
-
-def _file_name(scenario: str, seed: int, contender: str) -> str:
-    from shedders.contest.runner import file_name
-
-    return file_name(f"{scenario}-{seed}-{contender.replace('/', '-')}")
 
 
 app.command()(compare)

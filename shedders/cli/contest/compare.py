@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,14 +24,13 @@ from shedders.cli.contest.options import (
     parse_seeds,
     write_pictures,
 )
-from shedders.cli.options import registered, snapshot_from
-from shedders.cli.results import say_written, show, write_file
+from shedders.cli.options import make_folder, registered, say_written, show_grid, snapshot_from, write_file
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, duration, print_json, say
+from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
+from statechannel.clocks import duration
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -41,37 +41,6 @@ if TYPE_CHECKING:
 
 LEAST_S: Final = 300.0
 """Shortest useful history: strategies wait for several hits before they move anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnCluster:
-    """Options that name the cluster.
-
-    Attributes:
-        snapshot: A file, or a registered word such as `live`.
-        history: File of load reports, one per line.
-        trace: File of a saved trace.
-    """
-
-    snapshot: str | None = None
-    history: Path | None = None
-    trace: Path | None = None
-
-    @property
-    def words(self) -> list[str]:
-        """The options as words of a command line."""
-        options = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
-        return [word for name, value in options.items() if value is not None for word in (name, str(value))]
-
-    @property
-    def count(self) -> int:
-        """How many are set."""
-        return len(self.words) // 2
-
-    @property
-    def is_set(self) -> bool:
-        """Whether any is set."""
-        return self.count > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +105,14 @@ def compare(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Compare contenders on the same traces: of scenarios, or of your cluster by a snapshot, a history or a trace."""
-    own = OwnCluster(snapshot, history, trace)
-    _refuse_both(own, scenarios or [], held_out=held_out)
+    options = {"snapshot": snapshot, "history": history, "trace": trace}
+    own = {kind: str(where) for kind, where in options.items() if where is not None}
+    if len(own) > 1 or (own and (scenarios or held_out)):
+        raise CommandError(
+            "scenarios, --snapshot, --history and --trace are mutually exclusive",
+            hint="Use one of them.",
+            code=ExitCode.USAGE,
+        )
     if hours is not None and snapshot is None:
         raise CommandError(
             "--hours requires --snapshot",
@@ -153,21 +128,26 @@ def compare(
         out=None if out is None else make_folder(out),
         again=again,
         output=output,
-        own_cluster=own.is_set,
-        command=_command(scenarios or [], contenders or [], seeds, own, held_out=held_out),
+        own_cluster=bool(own),
+        command=shlex.join(["statechannel", *sys.argv[1:]]),
     )
-    if not own.is_set:
+    if not own:
         contest(asked, scenario_sources(scenarios or [], held_out=held_out))
         return
+    [(kind, where)] = own.items()
     with scratch_folder(asked.out) as folder:
-        source, extra = own_source(own, folder, connect, hours=hours or 2.0)
+        source, extra = own_source(kind, where, folder, connect, hours=hours or 2.0)
         contest(asked, [source], extra)
 
 
-def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
-    """Trace source of the cluster, and an additional contender: the settings that a snapshot's cluster uses now.
+def own_source(
+    kind: str, where: str, folder: Path, connect: Connect, *, hours: float
+) -> tuple[TraceSource, list[Contender]]:
+    """Trace source of a cluster, and an additional contender: the settings that a snapshot's cluster uses now.
 
     Args:
+        kind: Of the file: `snapshot`, `history` or `trace`.
+        where: Path of the file; of a snapshot also a registered word, such as `live`.
         folder: A live snapshot is written there, for every process to read.
 
     Raises:
@@ -177,24 +157,18 @@ def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float)
     from shedders.contest.snapshot_trace import present
     from shedders.contest.sources import file_source, make_trace
 
-    extra: list[Contender] = []
-    if own.trace is not None:
-        source = file_source(SourceKind.TRACE, own.trace, own.trace.stem)
-    elif own.history is not None:
-        source = file_source(SourceKind.HISTORY, own.history, own.history.stem)
-    else:
-        word = str(own.snapshot)
-        taken = snapshot_from(word, connect)
+    path, extra = Path(where), list["Contender"]()
+    if kind == SourceKind.SNAPSHOT:
+        taken = snapshot_from(where, connect)
         extra.append(present(taken))
-        path = Path(word)
-        if word in registered():
-            path = folder / f"{word}-snapshot.json"
+        if where in registered():
+            path = folder / f"{where}-snapshot.json"
             write_snapshot(taken, path)
-        source = file_source(SourceKind.SNAPSHOT, path, path.stem, hours=hours)
+    source = file_source(SourceKind(kind), path, hours=hours)
     # A source without a trace is reported here, not by each run.
     trace = make_trace(source, 1)
     span_s = trace.steps * trace.step_s
-    if own.history is not None and span_s < LEAST_S:
+    if kind == SourceKind.HISTORY and span_s < LEAST_S:
         raise CommandError(
             f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed",
             hint="Record for longer (--for 30m), or extend the present load: `simulate compare --snapshot live`.",
@@ -220,35 +194,6 @@ def scenario_sources(names: Sequence[str], *, held_out: bool) -> list[TraceSourc
     elif held_out:
         names = [*names, *(name for name in usual_scenarios(held_out=True)[0] if name.startswith(HELD_OUT))]
     return chosen_scenarios(names)
-
-
-def _refuse_both(own: OwnCluster, scenarios: Sequence[str], *, held_out: bool) -> None:
-    if own.count > 1 or (own.is_set and (scenarios or held_out)):
-        raise CommandError(
-            "scenarios, --snapshot, --history and --trace are mutually exclusive",
-            hint="Use one of them.",
-            code=ExitCode.USAGE,
-        )
-
-
-def _command(
-    scenarios: Sequence[str],
-    contenders: Sequence[str],
-    seeds: str,
-    own: OwnCluster,
-    *,
-    held_out: bool,
-) -> str:
-    words = ["statechannel", "simulate", "compare", *scenarios]
-    for contender in contenders:
-        words += ["--contenders", contender]
-    words += [
-        "--seeds",
-        seeds,
-        *(["--held-out"] if held_out else []),
-        *own.words,
-    ]
-    return shlex.join(words)
 
 
 @contextmanager
@@ -319,20 +264,16 @@ def present(asked: CompareOptions, rans: Sequence[RunResult]) -> None:
 
 
 def _print(asked: CompareOptions, comparison: ContestComparison) -> None:
-    from shedders.contest.tables import aims_grid, overall_grid, rivals_grid, scenario_grid, standing_grid
+    from shedders.contest.tables import scenario_grid, summary_grids
 
     if asked.output is Output.JSON:
         print_json(comparison.model_dump(mode="json"))
         return
-    for number, part in enumerate(comparison.scenarios):
-        show(scenario_grid(part, comparison.against), gap=number > 0)
-    if asked.own_cluster:
-        return
-    for group in comparison.overall:
-        show(overall_grid(comparison, group))
-    show(rivals_grid(comparison))
-    show(standing_grid(comparison))
-    show(aims_grid(comparison, comparison.against, missed_only=True))
+    grids = [scenario_grid(part, comparison.against) for part in comparison.scenarios]
+    if not asked.own_cluster:
+        grids += summary_grids(comparison, missed_only=True)
+    for number, grid in enumerate(grids):
+        show_grid(grid, gap=number > 0)
 
 
 def write_results(
@@ -341,20 +282,9 @@ def write_results(
     """Write document, tables and plots, and return the paths that people open."""
     from shedders.contest.plots import churn_picture, scenario_picture
     from shedders.contest.runner import file_name
-    from shedders.contest.tables import (
-        aims_grid,
-        markdown,
-        overall_grid,
-        rivals_grid,
-        scenario_grid,
-        standing_grid,
-    )
+    from shedders.contest.tables import markdown, scenario_grid, summary_grids
 
-    grids = []
-    if not asked.own_cluster:
-        grids += [overall_grid(comparison, group) for group in comparison.overall]
-        grids += [rivals_grid(comparison), standing_grid(comparison)]
-    grids.append(aims_grid(comparison, comparison.against))
+    grids = [] if asked.own_cluster else summary_grids(comparison)
     grids += [scenario_grid(part, comparison.against) for part in comparison.scenarios]
     drawn = [
         ran.outcome.model_copy(update={"scenario": ran.run.source.name}) for ran in rans if ran.outcome is not None

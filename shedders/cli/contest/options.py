@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from shedders.cli.results import write_file
+from shedders.cli.options import write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 from statechannel.extras import install_command
@@ -83,17 +83,6 @@ def parse_seeds(text: str) -> list[int]:
 def contender_names(values: Sequence[str]) -> str:
     """Names separated by blanks; a comma separates names too, unless a setting of the name before follows it."""
     return _NEXT.sub(" ", " ".join(values)) if values else "default"
-
-
-def check_contenders(values: Sequence[str]) -> None:
-    """Check all names before long work starts.
-
-    Raises:
-        StateChannelError: A contender is unknown.
-    """
-    from shedders.contest.contenders import contenders
-
-    contenders(contender_names(values))
 
 
 def write_pictures(folder: Path, name: str, picture: Plot) -> list[Path]:

@@ -1,4 +1,4 @@
-"""`statechannel simulate replay-live`: recorder of a running cluster's load reports, for `simulate compare`."""
+"""`statechannel simulate replay-live`: recorder of a running cluster's load reports, for `simulate compare --history`."""
 
 from __future__ import annotations
 
@@ -14,30 +14,20 @@ import orjson
 import typer
 
 from loaddata.report.record import ReportKind, parse_tombstone
-from shedders.cli.contest.compare import CompareOptions, OwnCluster, contest, own_source, scratch_folder
-from shedders.cli.contest.options import (
-    Contenders,
-    Jobs,
-    OutFolder,
-    Seeds,
-    check_contenders,
-    need_extra,
-    parse_seeds,
-)
-from shedders.cli.results import write_file
+from shedders.cli.options import write_file
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import make_folder
+from statechannel.cli.kit.listing import parse_length_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, print_json, say
+from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.times import parse_length_ms
+from statechannel.clocks import duration
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 from statechannel.protocol.side_record import SideRecord
 
 if TYPE_CHECKING:
-    from statechannel.cli.kit.connection import Connection
     from statechannel.kafka.light_topic import LightBatch, LightReader
+    from statechannel.queries.connection import Connection
 
 RECORDS_MAX: Final = 500_000
 HELD_MAX_BYTES: Final = 512 * 2**20
@@ -58,32 +48,21 @@ def replay_live(
     history: Annotated[
         Path, typer.Option("--history", metavar="FILE", help="Output file: one report per line.")
     ] = Path("load-history.jsonl"),
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing recording.")] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Compare strategies on the recording.")] = False,
-    contenders: Contenders = None,
-    seeds: Seeds = "1-5",
-    jobs: Jobs = 1,
-    out: OutFolder = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Record the load reports of a running cluster; with --compare, compare strategies on them.
+    """Record the load reports of a running cluster, for `simulate compare --history`.
 
     Reports are read from the oldest that Kafka has (one hour, by default) and then as brokers write them. Ctrl-C ends the
     recording early and keeps what was recorded. The command sends nothing to brokers, and writes nothing to Kafka.
     """
     length_s = _length_s(max_time)
-    chosen_seeds = parse_seeds(seeds)
-    if compare:
-        need_extra()
-        check_contenders(contenders or ())
     check_writable(history)
-    if history.exists() and not replace:
+    if history.exists():
         raise CommandError(
             f"{history} exists already",
-            hint="Name another file with --history, or overwrite this one with --replace.",
+            hint="Name another file with --history, or remove this one.",
             code=ExitCode.USAGE,
         )
-    folder = None if out is None else make_folder(out)
     recording = record(connect(), length_s)
     write_file(history, recording.content())
     summary = recording.summary()
@@ -92,24 +71,8 @@ def replay_live(
     )
     if recording.unreadable:
         say(f"{recording.unreadable} invalid records were skipped")
-    if not compare:
-        if output is Output.JSON:
-            print_json({"file": str(history), **summary})
-        return
-    own = OwnCluster(history=history)
-    asked = CompareOptions(
-        contenders=contenders or (),
-        seeds=chosen_seeds,
-        jobs=jobs,
-        out=folder,
-        again=False,
-        output=output,
-        own_cluster=True,
-        command=f"statechannel simulate compare --history {history} --seeds {seeds}",
-    )
-    with scratch_folder(folder) as scratch:
-        source, extra = own_source(own, scratch, connect, hours=0.0)
-        contest(asked, [source], extra)
+    if output is Output.JSON:
+        print_json({"file": str(history), **summary})
 
 
 def _length_s(text: str) -> float:
@@ -215,10 +178,10 @@ def record(connection: Connection, length_s: float) -> Recording:
 
 @contextmanager
 def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
-    from statechannel.cli.kit.live_log import naming_address, notify_if_slow
     from statechannel.kafka.light_topic import LightReader
     from statechannel.kafka.topic_policy import LoadTopics
     from statechannel.kafka.topics import TopicAdmin
+    from statechannel.queries.live_log import naming_address, notify_if_slow
 
     topics = LoadTopics(connection.topics.channel)
     names = {ReportKind.BROKER_LOAD: topics.broker_load, ReportKind.TOP_BUNDLES: topics.top_bundles}

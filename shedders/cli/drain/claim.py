@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from shedders.cli.drain.follower import new_id, send
-from statechannel.broker.request_record import Request
 from statechannel.broker.request_writer import BALANCER
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import moment
-from statechannel.cli.kit.requests import read_requests
-from statechannel.clocks import now_ms
+from statechannel.clocks import moment, now_ms
 from statechannel.errors import ExitCode
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import extension_requests
+from statechannel.stories.requests import RequestStory
 
 CLAIM: Final = "rolling-restart"
 """The balancer's request; its answer says nothing, as the log does."""
@@ -85,17 +84,12 @@ def holder_of(claims: Iterable[RestartClaim], at_ms: int) -> RestartClaim | None
 
 def read_claims(connection: Connection) -> list[RestartClaim]:
     """All claims in the log, the oldest first; malformed ones are left out, as anybody may write to the topic."""
-    claims: dict[str, RestartClaim] = {}
-    for record, item in read_requests(connection):
-        if isinstance(item, Request) and item.args.get("extension") == BALANCER and item.args.get("ask") == CLAIM:
-            claim = _parsed(item, record.offset, record.timestamp_ms)
-            if claim is not None:
-                claims.setdefault(item.id, claim)
-    return list(claims.values())
+    stories = extension_requests(connection, BALANCER, CLAIM)
+    return [claim for story in stories if (claim := _parsed(story)) is not None]
 
 
-def _parsed(request: Request, offset: int, logged_at_ms: int) -> RestartClaim | None:
-    args = request.args
+def _parsed(story: RequestStory) -> RestartClaim | None:
+    args = story.args
     restart, run, instead_of = args.get("restart"), args.get("run"), args.get("instead_of", "")
     lease_s, brokers = args.get("lease_s"), args.get("brokers")
     texts = isinstance(restart, str) and isinstance(run, str) and isinstance(instead_of, str)
@@ -108,9 +102,9 @@ def _parsed(request: Request, offset: int, logged_at_ms: int) -> RestartClaim | 
         return None
     if not isinstance(brokers, list) or not all(isinstance(name, str) for name in brokers):
         return None
-    until_ms = logged_at_ms + round(lease_s * 1_000)
+    until_ms = story.asked_ms + round(lease_s * 1_000)
     return RestartClaim(
-        str(restart), str(run), tuple(brokers), request.by, offset, logged_at_ms, until_ms, str(instead_of)
+        str(restart), str(run), tuple(brokers), story.by, story.offset, story.asked_ms, until_ms, str(instead_of)
     )
 
 

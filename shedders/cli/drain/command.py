@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from shedders.cli.drain import cordons
 from shedders.cli.drain.follower import (
     DrainRequest,
@@ -24,37 +22,34 @@ from shedders.cli.drain.rolling import Restart, RestartRequest, read_progress, r
 from shedders.model import plan
 from shedders.model.amounts import are, count, were
 from shedders.model.cluster import Bundle
-from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, with_connection
+from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, argument, commands, option, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
 from statechannel.cli.kit.progress import bar
-from statechannel.cli.kit.registry import Registry
-from statechannel.errors import ExitCode, StateChannelError
+from statechannel.errors import NotFoundError, StateChannelError, UsageError
+from statechannel.queries.channel_view import read_channel
+from statechannel.queries.connection import Connection
+from statechannel.stories.registry import Registry
 
 if TYPE_CHECKING:  # plans and dry runs load it
     from shedders.decision.placing import Pipeline
     from shedders.model.cluster import Cluster
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
-uncordon_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
+uncordon_app = commands()
 
 RATE_MAX = 10_000.0
 _PORTIONS = 64
 """Number of times at which a forecast counts the load that earlier moves have brought."""
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", re.ASCII)
 
-BrokerWord = Annotated[str, typer.Argument(metavar="BROKER")]
-Rate = Annotated[
-    str | None,
-    typer.Option("--rate", metavar="N/s", help="Bundles moved per second. Default: extensions.balancer.drain."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Also move bundles that policies forbid on every other broker.")]
-Within = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Time limit for one broker.")
-]
+BrokerWord = Annotated[str, argument("BROKER")]
+Rate = Annotated[str | None, option("--rate N/s", "Bundles moved per second. Default: extensions.balancer.drain.")]
+Force = Annotated[bool, option("--force", "Also move bundles that policies forbid on every other broker.")]
+
+
+def _limit(name: str, what: str, most_s: int = 86_400) -> Any:
+    return option(f"{name} SECONDS", f"Time limit {what}.", min=1, max=most_s)
 
 
 @app.command("drain")
@@ -66,10 +61,8 @@ def drain_(
     force: Force = False,
     reason: Reason = None,
     by: By = None,
-    operation: Annotated[
-        str | None, typer.Option("--operation", metavar="ID", help="Id of a drain to continue or watch.")
-    ] = None,
-    timeout: Within = 1_800.0,
+    operation: Annotated[str | None, option("--operation ID", "Id of a drain to continue or watch.")] = None,
+    timeout: Annotated[float, _limit("--timeout", "for one broker")] = 1_800.0,
     yes: Yes = False,
     dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
@@ -132,7 +125,7 @@ class DrainForecast:
 
 def _expected(connection: Connection, broker: str, bundles: Sequence[str]) -> DrainForecast:
     # Other uses of the command begin sooner without them.
-    from shedders.cli.live_source import live_at
+    from shedders.queries.live_source import live_at
     from shedders.snapshots.cluster import cluster_of
     from shedders.snapshots.selection import pipeline_of
 
@@ -180,7 +173,7 @@ def _shares(overfull: Mapping[str, float]) -> str:
 
 def _overfull_now(connection: Connection, drained: DrainResult) -> dict[str, float]:
     """Brokers over their capacity after a drain; none where their reports cannot be read."""
-    from shedders.cli.live_source import live_at
+    from shedders.queries.live_source import live_at
     from shedders.snapshots.cluster import cluster_of
 
     if not drained.facts.get("moved"):
@@ -197,7 +190,7 @@ def _overfull_now(connection: Connection, drained: DrainResult) -> dict[str, flo
 def uncordon(
     connect: Connect,
     broker: BrokerWord,
-    force: Annotated[bool, typer.Option("--force", help="Also end a cordon that was not set by a drain.")] = False,
+    force: Annotated[bool, option("--force", "Also end a cordon that was not set by a drain.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Let a broker take bundles again, and end a running drain of it."""
@@ -213,17 +206,16 @@ def rate_of(text: str | None) -> float | None:
     """Parse bundles per second: `20`, `20/s`, `0.5/s`.
 
     Raises:
-        CommandError: The text is not a rate.
+        UsageError: The text is not a rate.
     """
     if text is None:
         return None
     match = _RATE.fullmatch(text)
     rate_per_s = 0.0 if match is None else float(match[1])
     if not 0 < rate_per_s <= RATE_MAX:
-        raise CommandError(
+        raise UsageError(
             f"`{text}` is not a valid rate",
             hint=f"Use bundles per second, e.g. 20/s or 0.5/s; at most {RATE_MAX:.0f}/s.",
-            code=ExitCode.USAGE,
         )
     return rate_per_s
 
@@ -237,10 +229,9 @@ def _id_of(connection: Connection, broker: str, operation: str | None) -> str:
     about = broker_of(connection, operation)
     if about != broker:
         what = "is not a drain" if about is None else f"is a drain of {about}"
-        raise CommandError(
+        raise NotFoundError(
             f"operation {operation} {what}",
             hint="`statechannel operation list` shows the newest; without --operation, a new drain starts.",
-            code=ExitCode.NOT_FOUND,
         )
     return operation
 
@@ -269,7 +260,7 @@ def _report(drained: DrainResult, output: Output, overfull: Mapping[str, float])
         say(f"note: {facts['broker']} is the leader; another broker takes over when it stops")
 
 
-rolling_restart_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+rolling_restart_app = commands()
 
 
 @rolling_restart_app.command()
@@ -277,54 +268,26 @@ rolling_restart_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def rolling_restart(
     connect: Connect,
     broker: Annotated[
-        list[str] | None,
-        typer.Option("--broker", metavar="BROKER", help="Brokers to restart; may be repeated. Default: all."),
+        list[str] | None, option("--broker BROKER", "Brokers to restart; may be repeated. Default: all.")
     ] = None,
     command: Annotated[
         str | None,
-        typer.Option(
-            "--command",
-            metavar="CMD",
-            help="Command that restarts one broker; {broker} is replaced by its id. No shell runs.",
-        ),
+        option("--command CMD", "Command that restarts one broker; {broker} is replaced by its id. No shell runs."),
     ] = None,
-    manual: Annotated[bool, typer.Option("--manual", help="Wait while you restart each broker yourself.")] = False,
+    manual: Annotated[bool, option("--manual", "Wait while you restart each broker yourself.")] = False,
     rate: Rate = None,
     force: Force = False,
     reason: Reason = None,
     by: By = None,
-    operation: Annotated[
-        str | None, typer.Option("--operation", metavar="ID", help="Id of a restart to continue.")
-    ] = None,
+    operation: Annotated[str | None, option("--operation ID", "Id of a restart to continue.")] = None,
     instead_of: Annotated[
-        str,
-        typer.Option(
-            "--instead-of",
-            metavar="ID",
-            help="Id of a restart under way that this one replaces, with brokers of its own.",
-        ),
+        str, option("--instead-of ID", "Id of a restart under way that this one replaces, with brokers of its own.")
     ] = "",
-    back_within: Annotated[
-        float,
-        typer.Option("--back-within", metavar="SECONDS", min=1, max=86_400, help="Time limit until a broker is back."),
-    ] = 300.0,
-    command_within: Annotated[
-        float, typer.Option("--command-within", metavar="SECONDS", min=1, max=86_400, help="Time limit of the command.")
-    ] = 300.0,
-    timeout: Annotated[
-        float,
-        typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Time limit for the drain of one broker."),
-    ] = 1_800.0,
-    fresh_within: Annotated[
-        float,
-        typer.Option("--fresh-within", metavar="SECONDS", min=1, max=3_600, help="Time limit for fresh load reports."),
-    ] = 60.0,
-    leader_within: Annotated[
-        float,
-        typer.Option(
-            "--leader-within", metavar="SECONDS", min=1, max=3_600, help="Time limit until a leader is elected."
-        ),
-    ] = 60.0,
+    back_within: Annotated[float, _limit("--back-within", "until a broker is back")] = 300.0,
+    command_within: Annotated[float, _limit("--command-within", "of the command")] = 300.0,
+    timeout: Annotated[float, _limit("--timeout", "for the drain of one broker")] = 1_800.0,
+    fresh_within: Annotated[float, _limit("--fresh-within", "for fresh load reports", 3_600)] = 60.0,
+    leader_within: Annotated[float, _limit("--leader-within", "until a leader is elected", 3_600)] = 60.0,
     yes: Yes = False,
     dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
@@ -335,7 +298,7 @@ def rolling_restart(
     command may then run a second time for that broker.
     """
     if (command is None) is not manual:
-        raise CommandError("either --command CMD or --manual is required", hint="See --help.", code=ExitCode.USAGE)
+        raise UsageError("either --command CMD or --manual is required", hint="See --help.")
     words = None if command is None else split_command(command)
     if words is not None:
         require_program(words)
@@ -344,10 +307,9 @@ def rolling_restart(
     rate_per_s = rate_of(rate)
     connection = connect()
     if operation is not None and not read_progress(connection, operation).brokers:
-        raise CommandError(
+        raise NotFoundError(
             f"rolling restart {operation} not found",
             hint="It may have stopped before its first broker; start a new one without --operation.",
-            code=ExitCode.NOT_FOUND,
         )
     request = RestartRequest(
         operation or new_id(),

@@ -6,36 +6,20 @@ policy `shedding` that it renews and that expires if the command dies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
-from typing_extensions import TypedDict
-
-from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
+from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import WHY_MAX, PolicyKey, made_key
 from shedders.policies.topic import PolicyWriteOutcome
-from statechannel.broker.request_writer import BALANCER
-from statechannel.cli.kit.channel_view import not_found
-from statechannel.cli.kit.connection import Connection
+from shedders.queries.policies import CordonRow, drain_id_of, read_policies
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import moment, say
-from statechannel.cli.kit.registry import read_registry
-from statechannel.cli.kit.requests import (
-    LoggedRequest,
-    extension_requests,
-    is_timed_out,
-    message_of,
-)
-from statechannel.clocks import now_ms
-from statechannel.errors import ExitCode
-
-DRAIN: Final = "drain"
-"""The balancer's request."""
-IN_PART: Final = "drained-in-part"
-"""Its result where bundles were left."""
+from statechannel.clocks import moment, now_ms
+from statechannel.conditions.kinds import DRAIN_ENDS
+from statechannel.errors import ExitCode, NotFoundError
+from statechannel.queries.connection import Connection
+from statechannel.queries.registry import read_registry
 
 
 def key_of(broker: str) -> PolicyKey:
@@ -47,15 +31,6 @@ def key_of(broker: str) -> PolicyKey:
     return made_key(PolicyKind.CORDON, broker)
 
 
-def drain_id_of(entry: PolicyEntry | None) -> str | None:
-    """Id of the drain that wrote a cordon; None: an operator did, or there is none."""
-    return None if entry is None else entry.author.drain
-
-
-def read_policies(connection: Connection, *, create: bool = False) -> EffectivePolicies:
-    return book_of(connection, create=create).at(now_ms())
-
-
 def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     """Cordon policy of a broker, overrides excluded."""
     key = key_of(broker)
@@ -63,150 +38,11 @@ def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     return next(entries, None)
 
 
-class DrainState(StrEnum):
-    """What has become of the drain that wrote a cordon.
-
-    Attributes:
-        FORGOTTEN: The requests topic no longer has it.
-    """
-
-    RUNNING = "running"
-    DRAINED = "drained"
-    LEFT_BUNDLES = "left-bundles"
-    TIMED_OUT = "timed-out"
-    FAILED = "failed"
-    UNANSWERED = "unanswered"
-    FORGOTTEN = "forgotten"
-
-
-_GOES_WELL: Final = frozenset({DrainState.RUNNING, DrainState.DRAINED, DrainState.FORGOTTEN})
-_ENDS: Final[Mapping[DrainState, str]] = {
-    DrainState.LEFT_BUNDLES: "left bundles",
-    DrainState.TIMED_OUT: "timed out",
-    DrainState.FAILED: "failed",
-}
-
-
-class CordonRow(TypedDict):
-    """A broker that takes no bundles, as an operator or a drain wants it.
-
-    `drain` is the id of the drain that wrote the cordon, null where a person did; the fields of the drain are null then.
-    """
-
-    broker: str
-    by: str
-    why: str
-    override: bool
-    since_ms: int
-    until_ms: int | None
-    drain: str | None
-    drain_state: DrainState | None
-    drain_ended_ms: int | None
-    drain_message: str | None
-
-
-def cordon_rows(connection: Connection, effective: EffectivePolicies) -> list[CordonRow]:
-    """The cordons in force, those that cannot be read among them, by broker.
-
-    Raises:
-        StateChannelError: The requests cannot be read.
-    """
-    heads: dict[str, PolicyEntry] = {}
-    for entry in effective.entries:
-        if entry.key.kind is PolicyKind.CORDON and entry.force in (Force.IN_FORCE, Force.UNREADABLE):
-            heads.setdefault(entry.key.name, entry)
-    requests = _requests_of(connection, effective)
-    return [_row(entry, *requests.get(broker, (None, None))) for broker, entry in sorted(heads.items())]
-
-
-def _row(entry: PolicyEntry, cordon: PolicyEntry | None, request: LoggedRequest | None) -> CordonRow:
-    reply = None if request is None else request.reply
-    return {
-        "broker": entry.key.name,
-        "by": entry.author.person,
-        "why": entry.why or entry.trouble,
-        "override": entry.key.override,
-        "since_ms": entry.logged_at_ms,
-        "until_ms": entry.until_ms,
-        "drain": drain_id_of(cordon),
-        "drain_state": None if cordon is None else _state_of(request),
-        "drain_ended_ms": None if request is None else request.replied_ms,
-        "drain_message": None if reply is None else message_of(reply.outcome),
-    }
-
-
-def _requests_of(
-    connection: Connection, effective: EffectivePolicies
-) -> dict[str, tuple[PolicyEntry, LoggedRequest | None]]:
-    """Cordons that drains wrote, by broker, each with the newest request of its drain."""
-    left = {
-        entry.key.name: entry
-        for entry in effective.entries
-        if entry.key.kind is PolicyKind.CORDON and drain_id_of(entry) is not None and entry.force is not Force.LAPSED
-    }
-    if not left:
-        return {}
-    newest: dict[str, LoggedRequest] = {}
-    for request in extension_requests(connection, BALANCER, DRAIN):
-        newest[str(request.request.args.get("drain") or request.request.id)] = request
-    return {broker: (entry, newest.get(drain_id_of(entry) or "")) for broker, entry in left.items()}
-
-
-def _state_of(request: LoggedRequest | None) -> DrainState:
-    if request is None:
-        return DrainState.FORGOTTEN
-    if request.open:
-        return DrainState.RUNNING
-    if request.reply is None or request.replied_ms is None:
-        return DrainState.UNANSWERED
-    outcome = request.reply.outcome
-    if outcome.get("answer") == "accepted":
-        return DrainState.LEFT_BUNDLES if outcome.get("result") == IN_PART else DrainState.DRAINED
-    return DrainState.TIMED_OUT if is_timed_out(outcome) else DrainState.FAILED
-
-
-class FailedDrain(NamedTuple):
-    """A cordon whose drain has ended and left bundles, or failed.
-
-    Attributes:
-        why: What its reply says; empty without one.
-        end: How it ended, as the end of a sentence, with the time where that is known.
-    """
-
-    entry: PolicyEntry
-    why: str
-    end: str
-
-    def remark(self, *, empty: bool) -> str:
-        """What to know of its broker, which has no bundles by now, or still some."""
-        name = self.entry.key.name
-        left = "it is empty by now" if empty else "bundles are left"
-        drain = f"the drain of {self.entry.author.person} that {self.end}"
-        return f"still cordoned by {drain}; {left} (`statechannel uncordon {name}`)"
-
-
-def failed_drains(connection: Connection, effective: EffectivePolicies) -> dict[str, FailedDrain]:
-    """Cordons, by broker, whose drain neither runs any more nor emptied its broker.
-
-    Raises:
-        StateChannelError: The requests cannot be read.
-
-    Of a drain that the requests topic has forgotten nothing is known.
-    """
-    return {
-        broker: FailedDrain(
-            entry, "" if request.reply is None else message_of(request.reply.outcome) or "", _end_of(request)
-        )
-        for broker, (entry, request) in _requests_of(connection, effective).items()
-        if request is not None and _state_of(request) not in _GOES_WELL
-    }
-
-
-def _end_of(request: LoggedRequest) -> str:
-    state = _state_of(request)
-    if state is DrainState.UNANSWERED or request.replied_ms is None:
-        return "ended without an answer"
-    return f"{_ENDS[state]} {moment(request.replied_ms)}"
+def drain_remark(row: CordonRow) -> str:
+    """What to know of a broker whose drain did not empty it."""
+    at = "" if row["drain_ended_ms"] is None else f" {moment(row['drain_ended_ms'])}"
+    end = f"{DRAIN_ENDS[row['drain_state'] or '']}{at}"
+    return f"still cordoned by the drain of {row['by']} that {end} (`statechannel uncordon {row['broker']}`)"
 
 
 def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> bool:
@@ -218,7 +54,7 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     before = cordon_of(read_policies(connection, create=True), broker)
     if before is not None and drain_id_of(before) is None:
         reason = f", because: {before.why}" if before.why else ""
-        say(
+        connection.reporter.note(
             f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{reason}; "
             "that cordon is left as it is"
         )
@@ -229,7 +65,7 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     done = put(connection, key_of(broker), {}, by=by, why=why[:WHY_MAX], until_ms=None, force=True, drain=drain)
     _require(done, f"cordon of {broker}")
     for trouble in done.judged.troubles:
-        say(f"note: {trouble}")
+        connection.reporter.note(f"note: {trouble}")
     return before is None
 
 
@@ -248,24 +84,24 @@ def uncordon(
         by: Who deletes it; None: who runs the command.
 
     Raises:
-        CommandError: There is none; or it was not written by a drain, and `force` is not set.
+        NotFoundError: There is none.
+        CommandError: It was not written by a drain, and `force` is not set.
     """
     effective = read_policies(connection)
     before = cordon_of(effective, broker)
     if before is None:
         members = read_registry(connection, listen=False).members
         if broker not in members.alive and broker not in members.lost:
-            raise not_found(
+            raise NotFoundError(
                 f"broker {broker} is unknown: it is neither alive, nor was it within the last minute, nor is it cordoned",
                 hint="`statechannel brokers` lists them; `statechannel policy list --kind cordon` lists all cordons.",
             )
         overridden = any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries)
-        raise CommandError(
+        raise NotFoundError(
             f"{broker} is not cordoned" + (" except by an override" if overridden else ""),
             hint=f"`statechannel override end cordon {broker}` ends it."
             if overridden
             else "`statechannel brokers` shows cordons as remarks.",
-            code=ExitCode.NOT_FOUND,
         )
     if drain_id_of(before) is None and not force:
         because = f": {before.why}" if before.why else ""
@@ -277,7 +113,8 @@ def uncordon(
     done = take_away(connection, key_of(broker), force=force, by=by, why=why, dry_run=dry_run)
     _require(done, f"end of the cordon of {broker}")
     if any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries):
-        say(f"note: {broker} is still cordoned by an override; `statechannel override end cordon {broker}` ends it")
+        ending = f"`statechannel override end cordon {broker}` ends it"
+        connection.reporter.note(f"note: {broker} is still cordoned by an override; {ending}")
     return done
 
 

@@ -11,37 +11,33 @@ from typing import Any, Final
 
 from ulid import ULID
 
-from shedders.cli.balancers import RUN_IT, why_no_drain
-from shedders.cli.drain.cordons import DRAIN, cordon, cordon_of, drain_id_of, read_policies, take_back
+from shedders.cli.drain.cordons import cordon, cordon_of, take_back
 from shedders.model.amounts import count
+from shedders.queries.policies import DRAIN, RUN_IT, drain_id_of, read_policies, why_no_drain
 from statechannel.broker.next_steps import hint_for
-from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, Request, RequestCommand
 from statechannel.broker.request_writer import BALANCER, NO_EXTENSION, balancer_args, may_be_asked_again
 from statechannel.cli.kit import requests
-from statechannel.cli.kit.channel_view import not_found
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.live_log import describe_topic, open_tail
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.progress import ProgressBars
-from statechannel.cli.kit.registry import Registry, read_registry
-from statechannel.cli.kit.requests import (
-    LoggedRequest,
-    RequestAnswer,
-    SentRequest,
-    extension_requests,
-    follow,
-)
+from statechannel.cli.kit.requests import RequestAnswer, SentRequest, follow
 from statechannel.clocks import now_ms
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError
 from statechannel.kafka.errors import KafkaAdapterError
+from statechannel.operations.request_record import TIMEOUT_MAX_S
+from statechannel.operations.table import Addressee, RequestCommand
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import Topic
 from statechannel.protocol.states import State
-from statechannel.replay.auditor import audit_full, audit_join
-from statechannel.replay.survey import has_gaps
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import describe_topic, extension_requests, open_tail
+from statechannel.queries.registry import read_registry
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import facts_of
+from statechannel.stories.registry import Registry
+from statechannel.stories.requests import RequestStory
 
 AGAIN_S: Final = 1.0
 NOTHING_MOVED: Final = "no-destination"
@@ -149,8 +145,8 @@ def require_alive(registry: Registry) -> None:
         )
 
 
-def broker_not_found(broker: str) -> CommandError:
-    return not_found(f"broker {broker} not found", hint="`statechannel brokers` lists them.")
+def broker_not_found(broker: str) -> NotFoundError:
+    return NotFoundError(f"broker {broker} not found", hint="`statechannel brokers` lists them.")
 
 
 def resumable(connection: Connection, broker: str) -> str | None:
@@ -162,27 +158,21 @@ def resumable(connection: Connection, broker: str) -> str | None:
     if drain is None:
         return None
     request = newest(connection, drain)
-    return drain if request is not None and request.open else None
+    return drain if request is not None and request.is_open(now_ms()) else None
 
 
-def newest(connection: Connection, drain: str) -> LoggedRequest | None:
+def newest(connection: Connection, drain: str) -> RequestStory | None:
     every = [
         request
         for request in extension_requests(connection, BALANCER, DRAIN)
-        if drain in (request.request.id, request.request.args.get("drain"))
+        if drain in (request.id, request.args.get("drain"))
     ]
     return every[-1] if every else None
 
 
 def broker_of(connection: Connection, drain: str) -> str | None:
     request = newest(connection, drain)
-    return None if request is None else request.request.broker
-
-
-def first_of(connection: Connection, identifier: str) -> Request | None:
-    """The request of an id that counts, of whatever kind."""
-    items = (item for _, item in requests.read_requests(connection))
-    return next((item for item in items if isinstance(item, Request) and item.id == identifier), None)
+    return None if request is None else request.broker
 
 
 def new_id() -> str:
@@ -217,7 +207,8 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
     under_way = newest(connection, request.drain)
     # A changed rate or force needs a new request of the same drain; without a change this command only watches.
     changes = request.force or request.rate_per_s is not None
-    sent = under_way.sent if under_way is not None and under_way.open and not changes else None
+    is_followed = under_way is not None and under_way.is_open(now_ms()) and not changes
+    sent = SentRequest.again(under_way) if under_way is not None and is_followed else None
     newly_cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
     bar.show(request.broker, f"draining {request.broker}", 0, 1)
     watch = _Watch(connection, request, bar, begun=under_way is not None)
@@ -414,11 +405,8 @@ class BundleCounts:
             with open_tail(self._connection, Topic.CHANNEL, partition) as tail:
                 span = tail.span()
                 records = list(tail.records(span))
-            oldest_kept_ms = now_ms() - lag_ms
-            if has_gaps(records, span.end, oldest_kept_ms=oldest_kept_ms):
-                part = audit_join(partition, self._partitions, records, oldest_kept_ms=oldest_kept_ms)
-            else:
-                part = audit_full(partition, self._partitions, records)
+            facts = facts_of(records, span.end, oldest_kept_ms=now_ms() - lag_ms)
+            part = audit_part(partition, self._partitions, records, facts)
             counts.update(name for key in part.view.existing() for name in _holders(key))
         return counts
 

@@ -21,15 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.cli.drain.claim import ClaimedRestart, RestartUnderWayError, read_claims
-from shedders.cli.drain.cordons import (
-    DRAIN,
-    cordon_of,
-    drain_id_of,
-    hold_balancing,
-    read_policies,
-    release_balancing,
-    uncordon,
-)
+from shedders.cli.drain.cordons import cordon_of, hold_balancing, release_balancing, uncordon
 from shedders.cli.drain.follower import (
     AGAIN_S,
     BundleCounts,
@@ -42,20 +34,20 @@ from shedders.cli.drain.follower import (
     require_empty,
     send,
 )
+from shedders.queries.policies import DRAIN, drain_id_of, read_policies
 from statechannel.broker.request_writer import BALANCER
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import say
 from statechannel.cli.kit.progress import ProgressBars
-from statechannel.cli.kit.registry import Registry, read_registry
-from statechannel.cli.kit.requests import (
-    extension_requests,
-    follow,
-)
+from statechannel.cli.kit.requests import follow
 from statechannel.engine.commands import Done
 from statechannel.engine.membership import Member
-from statechannel.errors import ExitCode, StateChannelError
+from statechannel.errors import ExitCode, NotFoundError, StateChannelError, UsageError
 from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import extension_requests
+from statechannel.queries.registry import read_registry
+from statechannel.stories.registry import Registry
 
 POLL_S: Final = 1.0
 PLACE: Final = "{broker}"
@@ -108,7 +100,7 @@ def read_progress(connection: Connection, restart: str) -> RestartProgress:
     """Read the progress of a restart from the log."""
     progress = RestartProgress()
     for request in extension_requests(connection, BALANCER, DRAIN):
-        args = request.request.args
+        args = request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
         if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):
             continue
@@ -147,17 +139,16 @@ def split_command(text: str) -> list[str]:
     """Words of a command, split as a shell does; no shell runs.
 
     Raises:
-        CommandError: The command has no `{broker}`, or cannot be split.
+        UsageError: The command has no `{broker}`, or cannot be split.
     """
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise CommandError(f"--command cannot be parsed: {error}", code=ExitCode.USAGE) from error
+        raise UsageError(f"--command cannot be parsed: {error}") from error
     if not any(PLACE in word for word in words):
-        raise CommandError(
+        raise UsageError(
             f"--command has no {PLACE}: it would be the same for every broker",
             hint=f"Use {PLACE} for the broker's id: --command 'ssh {PLACE} systemctl restart broker'.",
-            code=ExitCode.USAGE,
         )
     return words
 
@@ -169,16 +160,15 @@ def require_program(words: Sequence[str], broker: str | None = None) -> None:
         broker: None: check the part that is the same for all brokers.
 
     Raises:
-        CommandError: The program does not exist, or is not executable.
+        UsageError: The program does not exist, or is not executable.
     """
     if broker is None and PLACE in words[0]:
         return
     program = words[0].replace(PLACE, broker or "")
     if shutil.which(program) is None:
-        raise CommandError(
+        raise UsageError(
             f"--command: program {program} not found or not executable here; nothing was drained",
             hint="Use its full path, or add its folder to PATH. No shell runs; if you need one, use `sh -c '...'`.",
-            code=ExitCode.USAGE,
         )
 
 
@@ -186,13 +176,12 @@ def require_argument(words: Sequence[str], broker: str) -> None:
     """Reject a broker id that a program would parse as an option, as any client of the registry may choose ids.
 
     Raises:
-        CommandError: A word of the command would begin with `-`.
+        UsageError: A word of the command would begin with `-`.
     """
     if broker.startswith("-") and any(word.startswith(PLACE) for word in words):
-        raise CommandError(
+        raise UsageError(
             f"--command: the broker id {broker!r} begins with -, so the program would parse it as an option; nothing was drained",
             hint="Restart that broker with another id, or put a prefix before the id in the command: user@{broker}.",
-            code=ExitCode.USAGE,
         )
 
 
@@ -366,7 +355,7 @@ class Restart:
         try:
             drained = drain(self._connection, asked, self._bar)
             require_empty(drained)
-        except CommandError as error:
+        except (CommandError, NotFoundError, UsageError) as error:
             raise self._stop_error(f"{name} cannot be drained: {error}", error.exit_code, error.hint) from error
         return drained.facts.get("moved")
 

@@ -2,62 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
-import typer
-
-from shedders.balancer.active_strategies import is_known
-from shedders.cli.balancers import unapplied_at
 from shedders.cli.policy import write
 from shedders.cli.policy.transfer import export_policies, import_policies
-from shedders.cli.policy.write import (
-    Force_,
-    book_of,
-    changes_of,
-    nothing_there,
-    put,
-    report_result,
-    sentence,
-    shown,
-    take_away,
-)
+from shedders.cli.policy.write import Force_, nothing_there, put, report_result, sentence, shown, take_away
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
 from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyChange, PolicyChanges, policy_changes
+from shedders.queries.policies import as_known_here, book_of, changes_of, policies_document, selected, unapplied_at
 from statechannel.audit.engine import ExportSource
-from statechannel.cli.audit.options import read_at_ms
 from statechannel.cli.kit.channel_view import bundle_of
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
-from statechannel.cli.kit.options import By, Connect, OutputAs, Reason, RequiredReason, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, say, when
-from statechannel.cli.kit.requests import require_name
-from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
-from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
-from statechannel.clocks import now_ms
-from statechannel.errors import ExitCode
-from statechannel.protocol.bundle import split_topic
-
-policy_app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Policies of balancing and placement: set, get, list, history, delete, kinds, export, import.",
+from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, parse_length_ms, parse_until_ms
+from statechannel.cli.kit.options import (
+    By,
+    Connect,
+    FileBeside,
+    OutputAs,
+    Reason,
+    RequiredReason,
+    argument,
+    commands,
+    option,
+    with_connection,
 )
+from statechannel.cli.kit.output import Output, print_json, print_rows, print_table, say, when
+from statechannel.cli.kit.progress import TERMINAL
+from statechannel.cli.kit.requests import require_name
+from statechannel.clocks import now_ms
+from statechannel.errors import ExitCode, NotFoundError, UsageError
+from statechannel.protocol.bundle import split_topic
+from statechannel.queries.audit_log import hint_of_authors, read_at_ms, time_window
+from statechannel.queries.connection import Connection
+from statechannel.queries.side_files import SideRole, require_export, side_records
 
-KindWord = Annotated[str, typer.Argument(metavar="KIND", help="`statechannel policy kinds` lists them.")]
+policy_app = commands("Policies of balancing and placement: set, get, list, history, delete, kinds, export, import.")
+
+KindWord = Annotated[str, argument("KIND", "`statechannel policy kinds` lists them.")]
 Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME VALUE...", help="NAME is omitted for kinds that apply to the whole cluster."),
+    list[str] | None, argument("NAME VALUE...", "NAME is omitted for kinds that apply to the whole cluster.")
 ]
-NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Omitted for kinds that apply to the whole cluster.")]
+NameWord = Annotated[str, argument("[NAME]", "Omitted for kinds that apply to the whole cluster.")]
 
 
 @policy_app.command("set")
@@ -68,10 +61,7 @@ def set_(
     words: Words = None,
     reason: Reason = None,
     until: Annotated[
-        str | None,
-        typer.Option(
-            "--until", metavar="TIME", help="Write an override that expires then: a time, or a duration such as 30m."
-        ),
+        str | None, option("--until TIME", "Write an override that expires then: a time, or a duration such as 30m.")
     ] = None,
     by: By = None,
     force: Force_ = False,
@@ -82,13 +72,17 @@ def set_(
 
     With --until it is an override: until it expires, it takes precedence over the policy of that name, which is kept.
     """
-    policy_kind = kind_of(kind)
-    name, rest = name_and_words(policy_kind, _with_bundle(connect, policy_kind, words or ()))
-    value = value_from(policy_kind, rest)
     until_ms = None if until is None else parse_until_ms(until, now_ms())
-    key = made_key(policy_kind, name, override=until is not None)
-    done = put(connect(), key, value, by=by, why=reason, until_ms=until_ms, force=force, dry_run=dry_run)
-    report_result(done, connect(), output)
+    _write(connect, kind_of(kind), words or (), until_ms, output, by=by, why=reason, force=force, dry_run=dry_run)
+
+
+def _write(
+    connect: Connect, kind: PolicyKind, words: Sequence[str], until_ms: int | None, output: Output, **how: Any
+) -> None:
+    """Write a policy; one with an end is an override."""
+    name, rest = name_and_words(kind, _with_bundle(connect, kind, words))
+    value, key = value_from(kind, rest), made_key(kind, name, override=until_ms is not None)
+    report_result(put(connect(), key, value, until_ms=until_ms, **how), connect(), output)
 
 
 @policy_app.command()
@@ -97,9 +91,7 @@ def delete(
     connect: Connect,
     kind: KindWord,
     name: NameWord = CLUSTER,
-    override: Annotated[
-        bool, typer.Option("--override", help="Delete the override of that name before it expires.")
-    ] = False,
+    override: Annotated[bool, option("--override", "Delete the override of that name before it expires.")] = False,
     reason: Reason = None,
     by: By = None,
     force: Force_ = False,
@@ -128,7 +120,7 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
     policy_kind, name = named(kind, name)
     effective = book_of(connect()).at(now_ms())
     short = name.removeprefix("parts.") if policy_kind is PolicyKind.SETTING else name
-    entries = _judged(effective.find(policy_kind, name) or effective.find(policy_kind, short))
+    entries = as_known_here(effective.find(policy_kind, name) or effective.find(policy_kind, short))
     if not entries:
         raise nothing_there(effective, made_key(policy_kind, name))
     if output is Output.JSON:
@@ -141,8 +133,8 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
 @with_connection
 def history(
     connect: Connect,
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only policies of this kind.")] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this policy, and its override.")] = None,
+    kind: Annotated[str | None, argument("[KIND]", "Only policies of this kind.")] = None,
+    name: Annotated[str | None, argument("[NAME]", "Only this policy, and its override.")] = None,
     by: Person = None,
     since: SinceTime = None,
     until: UntilTime = None,
@@ -153,20 +145,19 @@ def history(
     policy_kind, full_name = (None if kind is None else kind_of(kind)), name
     if kind is not None and name is not None:
         policy_kind, full_name = named(kind, name)
-    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)), TERMINAL)
     changes = changes_of(connect())[0] if file is None else _changes_beside(file)
     rows = changes.of(policy_kind, full_name)
     if name is not None and not rows:
-        raise CommandError(
+        raise NotFoundError(
             f"the topic has no record of {kind} {name}",
             hint="`statechannel policy history` lists all records; records of a deleted policy are kept for seven days.",
-            code=ExitCode.NOT_FOUND,
         )
     if by is not None:
         authors = {str(change.fields()["by"]) for change in rows} - {"None"}
         if by not in authors:
             hint = hint_of_authors(by, authors) or (f"Known: {', '.join(sorted(authors))}." if authors else "")
-            raise CommandError(f"no record is by {by}", hint=hint, code=ExitCode.NOT_FOUND)
+            raise NotFoundError(f"no record is by {by}", hint=hint)
         rows = [change for change in rows if change.fields()["by"] == by]
     rows = [change for change in rows if window.has(change.offset, change.logged_at_ms)]
     if output is Output.JSON:
@@ -181,13 +172,12 @@ def history(
 
 
 def _changes_beside(export: Path) -> PolicyChanges:
-    side = side_records(export, SideRole.POLICIES)
+    side = side_records(export, SideRole.POLICIES, TERMINAL)
     if side is None:
         require_export(export)
-        raise CommandError(
+        raise NotFoundError(
             f"there is no file of policies for {export}",
             hint="`statechannel export FILE --with-topics` writes them; a channel without policies has no topic of them.",
-            code=ExitCode.NOT_FOUND,
         )
     changes = policy_changes(side.records, low=0 if not side.since_ms else 1, end=side.end, headers=side.headers())
     if any(change.what == "deleted" and change.deleted_by is None for change in changes.rows):
@@ -199,10 +189,10 @@ def _changes_beside(export: Path) -> PolicyChanges:
 @with_connection
 def list_(
     connect: Connect,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Show only policies of this kind.")] = None,
-    overrides: Annotated[bool, typer.Option("--overrides", help="Show only overrides.")] = False,
-    lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Check the policies against the live cluster.")] = False,
+    kind: Annotated[str | None, option("--kind KIND", "Show only policies of this kind.")] = None,
+    overrides: Annotated[bool, option("--overrides", "Show only overrides.")] = False,
+    lapsed: Annotated[bool, option("--lapsed", "Include expired overrides.")] = False,
+    check: Annotated[bool, option("--check", "Check the policies against the live cluster.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the policies."""
@@ -213,7 +203,7 @@ def list_(
 @with_connection
 def list_overrides(
     connect: Connect,
-    lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,
+    lapsed: Annotated[bool, option("--lapsed", "Include expired overrides.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the overrides."""
@@ -224,10 +214,10 @@ def _list(
     connection: Connection, only: PolicyKind | None, output: Output, *, overrides: bool, lapsed: bool, check: bool
 ) -> None:
     effective = book_of(connection).at(now_ms())
-    entries = _selected(effective, only, overrides=overrides, lapsed=lapsed)
+    entries = selected(effective, only, overrides=overrides, lapsed=lapsed)
     troubles = [sentence(contradiction) for contradiction in _contradictions(effective, connection, check=check)]
     if output is Output.JSON:
-        print_json(_document(effective, entries, troubles if check else None))
+        print_json(policies_document(effective, entries, troubles if check else None))
         return
     what = "override" if overrides else "policy"
     _show(entries, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
@@ -245,34 +235,6 @@ def _list(
     if effective.junk:
         counts = ", ".join(f"{number} {reason}" for reason, number in effective.junk.items())
         say(f"note: unusable records: {counts}")
-
-
-def _selected(
-    effective: EffectivePolicies, only: PolicyKind | None, *, overrides: bool, lapsed: bool
-) -> list[PolicyEntry]:
-    return _judged(
-        entry
-        for entry in (*effective.entries, *(effective.lapsed if lapsed else ()))
-        if (only is None or entry.key.kind is only) and (entry.key.override or not overrides)
-    )
-
-
-def _document(
-    effective: EffectivePolicies, entries: Iterable[PolicyEntry], troubles: list[str] | None
-) -> dict[str, Any]:
-    return {
-        "policies": [entry.fields() for entry in entries],
-        "position": effective.position,
-        "junk": dict(effective.junk),
-        "closed": list(effective.closed),
-        "contradictions": troubles,
-    }
-
-
-def policies_document(connection: Connection, *, overrides: bool, lapsed: bool = False) -> dict[str, Any]:
-    """The policies, or the overrides alone, as `policy list` and `override list` print them in JSON."""
-    effective = book_of(connection).at(now_ms())
-    return _document(effective, _selected(effective, None, overrides=overrides, lapsed=lapsed), None)
 
 
 @policy_app.command()
@@ -293,10 +255,8 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
             }
         )
         return
-    print_table(
-        ("kind", "NAME", "VALUE", "about"),
-        [(str(kind), rule.named, rule.form, rule.about) for kind, rule in RULES.items()],
-    )
+    rules = [(str(kind), rule.named, rule.form, rule.about) for kind, rule in RULES.items()]
+    print_table(("kind", "NAME", "VALUE", "about"), rules)
 
 
 policy_app.command("export")(export_policies)
@@ -318,26 +278,14 @@ def named(kind: str, name: str) -> tuple[PolicyKind, str]:
     """Parse kind and full name.
 
     Raises:
-        BadPolicyError, CommandError: The kind is unknown, or the name is invalid for it.
+        BadPolicyError, UsageError: The kind is unknown, or the name is invalid for it.
     """
     policy_kind = kind_of(kind)
     if policy_kind is PolicyKind.SETTING:
         name = canonical(name)
     elif name == CLUSTER and not RULES[policy_kind].is_name(CLUSTER):
-        raise CommandError(
-            f"the name of a policy of kind {policy_kind} is {RULES[policy_kind].named}", code=ExitCode.USAGE
-        )
+        raise UsageError(f"the name of a policy of kind {policy_kind} is {RULES[policy_kind].named}")
     return policy_kind, made_key(policy_kind, name).name
-
-
-def _judged(entries: Iterable[PolicyEntry]) -> list[PolicyEntry]:
-    """The entries; settings of strategies that are not installed here are not marked as in force."""
-    return [
-        replace(entry, force=Force.UNKNOWN)
-        if entry.key.kind is PolicyKind.SETTING and entry.force is Force.IN_FORCE and not is_known(entry.key.name)
-        else entry
-        for entry in entries
-    ]
 
 
 def _contradictions(effective: EffectivePolicies, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
@@ -354,80 +302,82 @@ def _contradictions(effective: EffectivePolicies, connection: Connection, *, che
 
 
 def _show_changes(changes: Iterable[PolicyChange]) -> None:
-    print_table(
+    print_rows(
         (
-            "time",
-            "change",
-            "kind",
-            "name",
-            Column("value", text=True),
-            Column("until", 2),
-            Column("by", 1),
-            Column("why", text=True),
+            Column("time", of=lambda row: when(row.logged_at_ms)),
+            Column(
+                "change",
+                of=lambda row: f"{row.what}{' (override)' if row.key is not None and row.key.override else ''}",
+            ),
+            Column("kind", of=lambda row: None if row.key is None else str(row.key.kind)),
+            Column("name", of=lambda row: None if row.key is None else row.key.name),
+            Column("value", text=True, of=lambda row: row.trouble or (row.record and shown(row.record.value))),
+            Column("until", 2, of=lambda row: None if row.record is None else when(row.record.until_ms)),
+            Column("by", 1, of=lambda row: row.by or "not recorded"),
+            Column("why", text=True, of=_why_changed),
             Column("offset", 4),
         ),
-        [
-            (
-                when(change.logged_at_ms),
-                f"{change.what}{' (override)' if change.key is not None and change.key.override else ''}",
-                None if change.key is None else str(change.key.kind),
-                None if change.key is None else change.key.name,
-                change.trouble or (None if change.record is None else shown(change.record.value)),
-                None if change.record is None else when(change.record.until_ms),
-                change.by or "not recorded",
-                change.why or ("not recorded" if change.record is None and change.deleted_by is None else None),
-                change.offset,
-            )
-            for change in changes
-        ],
+        changes,
         empty="no record of a policy",
     )
 
 
+def _why_changed(change: PolicyChange) -> str | None:
+    return change.why or ("not recorded" if change.record is None and change.deleted_by is None else None)
+
+
 def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
-    print_table(
+    print_rows(
         (
-            "kind",
-            "name",
-            Column("value", text=True),
-            "state",
-            Column("until", 2),
-            Column("by", 2),
+            Column("kind", of=lambda entry: str(entry.key.kind)),
+            Column("name", of=lambda entry: entry.key.name),
+            Column("value", text=True, of=lambda entry: shown(entry.value) if entry.value else entry.trouble),
+            Column("state", of=lambda entry: f"{entry.force}{' (override)' if entry.key.override else ''}"),
+            Column("until", 2, of=lambda entry: when(entry.until_ms)),
+            Column("by", 2, of=lambda entry: entry.author.text),
             Column("why", text=True),
-            Column("since", 4),
+            Column("since", 4, of=lambda entry: when(entry.logged_at_ms)),
         ),
-        [
-            (
-                str(entry.key.kind),
-                entry.key.name,
-                shown(entry.value) if entry.value else entry.trouble,
-                f"{entry.force}{' (override)' if entry.key.override else ''}",
-                when(entry.until_ms),
-                entry.author.text,
-                entry.why,
-                when(entry.logged_at_ms),
-            )
-            for entry in entries
-        ],
+        entries,
         empty=empty,
     )
 
 
-override_app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Policies that expire: pin, cordon, exclude, shedding, threshold; list, end.",
-)
+override_app = commands("Policies that expire: pin, cordon, exclude, shedding, threshold; list, end.")
 
-For = Annotated[str, typer.Option("--for", metavar="LENGTH", help="Time until it expires, e.g. 90s, 30m, 2h, 7d.")]
+For = Annotated[str, option("--for LENGTH", "Time until it expires, e.g. 90s, 30m, 2h, 7d.")]
 
 
-@override_app.command()
-@with_connection
-def pin(
-    connect: Connect,
-    subject: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC|NAMESPACE")],
-    broker: Annotated[str, typer.Argument(metavar="BROKER")],
+class OverrideCommand(NamedTuple):
+    """A command that writes an override.
+
+    Attributes:
+        words: Its arguments, by name: metavar, and help or None.
+        forcible: Whether the policy may contradict others.
+    """
+
+    name: str
+    kind: PolicyKind
+    about: str
+    words: Mapping[str, tuple[str, str | None]]
+    forcible: bool = False
+
+
+_BROKER = ("BROKER", None)
+OVERRIDE_COMMANDS: Final = (
+    OverrideCommand("pin", PolicyKind.PIN,
+        "Restrict a bundle or namespace to this broker; bundles on other brokers are not moved by the pin.",
+        {"subject": ("BUNDLE|TOPIC|NAMESPACE", None), "broker": _BROKER}, forcible=True),
+    OverrideCommand("cordon", PolicyKind.CORDON, "Assign no bundles to a broker.", {"broker": _BROKER}, forcible=True),
+    OverrideCommand("exclude", PolicyKind.EXCLUDE, "Exclude a namespace from shedding.",
+        {"namespace": ("TENANT/NAMESPACE", None)}),
+    OverrideCommand("shedding", PolicyKind.SHEDDING, "Switch automatic moves off or on.", {"state": ("on|off", None)}),
+    OverrideCommand("threshold", PolicyKind.SETTING, "Override a setting, such as a threshold.",
+        {"name": ("SETTING", "shedding.STRATEGY.NAME, filters.NAME, ..."), "value": ("VALUE", None)}),
+)  # fmt: skip
+
+
+def _override_options(
     length: For,
     reason: RequiredReason,
     by: By = None,
@@ -435,70 +385,30 @@ def pin(
     dry_run: DryRun = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Restrict a bundle or namespace to this broker; bundles on other brokers are not moved by the pin."""
-    _put(connect, PolicyKind.PIN, [subject, broker], length, reason, by, output, force=force, dry_run=dry_run)
+    """The options themselves, as a signature."""
 
 
-@override_app.command()
-@with_connection
-def cordon(
-    connect: Connect,
-    broker: Annotated[str, typer.Argument(metavar="BROKER")],
-    length: For,
-    reason: RequiredReason,
-    by: By = None,
-    force: Force_ = False,
-    dry_run: DryRun = False,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """Assign no bundles to a broker."""
-    _put(connect, PolicyKind.CORDON, [broker], length, reason, by, output, force=force, dry_run=dry_run)
+def _override(row: OverrideCommand) -> Callable[..., None]:
+    def write_override(connect: Connect, *, length: str, reason: str, output: Output, **values: Any) -> None:
+        words = [values.pop(word) for word in row.words]
+        until_ms = now_ms() + parse_length_ms(length, "--for")
+        _write(connect, row.kind, words, until_ms, output, why=reason, **{"force": False, **values})
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    words = [
+        inspect.Parameter(name, kind, annotation=Annotated[str, argument(metavar, text)])
+        for name, (metavar, text) in row.words.items()
+    ]
+    options = inspect.signature(_override_options, eval_str=True).parameters.values()
+    own = [option for option in options if row.forcible or option.name != "force"]
+    every = [inspect.Parameter("connect", kind), *words, *own]
+    write_override.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    write_override.__doc__ = row.about
+    return with_connection(write_override)
 
 
-@override_app.command()
-@with_connection
-def exclude(
-    connect: Connect,
-    namespace: Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")],
-    length: For,
-    reason: RequiredReason,
-    by: By = None,
-    dry_run: DryRun = False,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """Exclude a namespace from shedding."""
-    _put(connect, PolicyKind.EXCLUDE, [namespace], length, reason, by, output, dry_run=dry_run)
-
-
-@override_app.command()
-@with_connection
-def shedding(
-    connect: Connect,
-    state: Annotated[str, typer.Argument(metavar="on|off")],
-    length: For,
-    reason: RequiredReason,
-    by: By = None,
-    dry_run: DryRun = False,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """Switch automatic moves off or on."""
-    _put(connect, PolicyKind.SHEDDING, [state], length, reason, by, output, dry_run=dry_run)
-
-
-@override_app.command()
-@with_connection
-def threshold(
-    connect: Connect,
-    name: Annotated[str, typer.Argument(metavar="SETTING", help="shedding.STRATEGY.NAME, filters.NAME, ...")],
-    value: Annotated[str, typer.Argument(metavar="VALUE")],
-    length: For,
-    reason: RequiredReason,
-    by: By = None,
-    dry_run: DryRun = False,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """Override a setting, such as a threshold."""
-    _put(connect, PolicyKind.SETTING, [name, value], length, reason, by, output, dry_run=dry_run)
+for _row in OVERRIDE_COMMANDS:
+    override_app.command(_row.name)(_override(_row))
 
 
 @override_app.command()
@@ -521,23 +431,3 @@ def end(
 
 
 override_app.command("list")(list_overrides)
-
-
-def _put(
-    connect: Connect,
-    kind: PolicyKind,
-    words: list[str],
-    length: str,
-    reason: str,
-    by: str | None,
-    output: Output,
-    *,
-    force: bool = False,
-    dry_run: bool = False,
-) -> None:
-    name, rest = name_and_words(kind, _with_bundle(connect, kind, words))
-    value = value_from(kind, rest)
-    until_ms = now_ms() + parse_length_ms(length, "--for")
-    key = made_key(kind, name, override=True)
-    done = put(connect(), key, value, by=by, why=reason, until_ms=until_ms, force=force, dry_run=dry_run)
-    report_result(done, connect(), output)

@@ -9,23 +9,22 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-import typer
 
-from shedders.cli.policy.write import book_of, topic_of
-from shedders.cli.results import write_file
+from shedders.cli.options import write_file
 from shedders.policies.effective import PolicyEntry
 from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
+from shedders.queries.policies import book_of, topic_of
 from statechannel.cli.kit.confirmation import say_dry_run
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import naming_address
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, argument, option, with_connection
 from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
 from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
 from statechannel.protocol.side_record import InvalidRecord
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import naming_address
 
 _FORMAT = 1
 _NAMED = 5
@@ -35,7 +34,7 @@ _HINT = "Write the file again with `statechannel policy export FILE`."
 @with_connection
 def export_policies(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output file.")],
+    file: Annotated[Path, argument("FILE", "Output file.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Write the policies to a file, one per line, without expired overrides."""
@@ -58,8 +57,8 @@ def export_policies(
 @with_connection
 def import_policies(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by `statechannel policy export`.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be written, without writing.")] = False,
+    file: Annotated[Path, argument("FILE", "File written by `statechannel policy export`.")],
+    dry_run: Annotated[bool, option("--dry-run", "Report what would be written, without writing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Write the policies of a file that do not exist yet; existing policies are not changed."""

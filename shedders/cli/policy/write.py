@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, NamedTuple
 
-import typer
-
 from shedders.balancer.active_strategies import checked
 from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
 from shedders.balancer.settings import NAME, configured
-from shedders.cli.balancers import unapplied_at
 from shedders.model.amounts import are, count
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy
 from shedders.model.patterns import compiled
@@ -23,29 +20,25 @@ from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
 from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
 from shedders.policies.topic import (
     DeletionNote,
-    PolicyChanges,
     PolicyWriteOutcome,
     PolicyWritten,
-    read_book,
-    read_changes,
     write_policy,
 )
-from statechannel.cli.kit.channel_view import read_channel
+from shedders.queries.policies import book_of, topic_of, unapplied_at
 from statechannel.cli.kit.confirmation import say_dry_run
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.live_log import describe_topic, naming_address, notify_if_slow
-from statechannel.cli.kit.output import Output, duration, moment, print_json, say, stdout
-from statechannel.cli.kit.registry import read_registry
+from statechannel.cli.kit.options import option
+from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.cli.kit.requests import user_at_host
-from statechannel.clocks import now_ms
+from statechannel.clocks import duration, moment, now_ms
 from statechannel.engine.cluster_view import BrokerSeen
-from statechannel.errors import ExitCode
-from statechannel.kafka.topic_policy import SideTopic, policies_topic
-from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
+from statechannel.errors import ExitCode, NotFoundError
 from statechannel.protocol.bundle import DOTS, is_bundle
-from statechannel.protocol.log import Topic
+from statechannel.queries.channel_view import read_channel
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import naming_address
+from statechannel.queries.registry import read_registry
 
 UNMET: Final = "min-available"
 """The contradiction of an isolation policy that asks for more brokers than there are: bundles keep brokers, too few of them."""
@@ -82,14 +75,13 @@ def judged(
     """Contradictions and oddities that the change causes.
 
     Raises:
-        CommandError: Bundles would get no broker, or its bundle does not exist, and `force` is not set.
+        CommandError, NotFoundError: Bundles would get no broker, or its bundle does not exist, and `force` is not set.
     """
     if is_bundle(key.name) and key.name not in cluster.bundles and not deleted and not force:
-        raise CommandError(
+        raise NotFoundError(
             f"there is no bundle {key.name}",
             hint=f"`statechannel bundles --namespace {key.name.rpartition('/')[0]}` lists those that exist; --force writes it "
             "anyway.",
-            code=ExitCode.NOT_FOUND,
         )
     if key.kind not in _OF_THE_CLUSTER:
         return PolicyChecks()
@@ -202,8 +194,7 @@ def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
 
 
 Force_ = Annotated[
-    bool,
-    typer.Option("--force", help="Write it even if policies then contradict each other, or its bundle does not exist."),
+    bool, option("--force", "Write it even if policies then contradict each other, or its bundle does not exist.")
 ]
 
 _SKEW_MS = 5_000
@@ -256,55 +247,6 @@ class PolicyWriteResult:
             "contradictions": list(self.judged.troubles),
             "notes": list(self.judged.notes),
         }
-
-
-def topic_of(connection: Connection) -> SideTopic:
-    return policies_topic(connection.topics.channel)
-
-
-def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
-    """Read the policies; empty if their topic does not exist.
-
-    Raises:
-        TopicMissingError: The channel does not exist.
-        TopicPolicyError: The topic of policies has invalid settings.
-    """
-    topic, timeout_s = topic_of(connection), connection.timeout_s
-    with notify_if_slow(connection):
-        if not _is_there(connection, topic, create=create):
-            return PolicyBook()
-        return read_book(connection.client, topic, timeout_s=timeout_s)
-
-
-def changes_of(connection: Connection) -> tuple[PolicyChanges, PolicyBook]:
-    """Read all records of the policies' topic, and the policies; empty if it does not exist.
-
-    Raises:
-        TopicMissingError: The channel does not exist.
-        TopicPolicyError: The topic of policies has invalid settings.
-    """
-    topic = topic_of(connection)
-    with notify_if_slow(connection):
-        if not _is_there(connection, topic, create=False):
-            return PolicyChanges((), is_whole=True), PolicyBook()
-        return read_changes(connection.client, topic, timeout_s=connection.timeout_s)
-
-
-def _is_there(connection: Connection, topic: SideTopic, *, create: bool) -> bool:
-    """Whether the topic of policies exists, with valid settings; it is created on request."""
-    timeout_s = connection.timeout_s
-    names = [connection.topics.names[Topic.CHANNEL], topic.name]
-    states = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
-    if connection.topics.channel not in states:
-        describe_topic(connection, Topic.CHANNEL)  # its error says how to create a channel
-    if topic.name in states:
-        refuse_unfit(inspect(states, connection.client, topic), topic)
-    elif create:
-        factor = connection.settings.channel.replication_factor
-        open_topics(connection.client, topic, create=True, replication_factor=factor, timeout_s=timeout_s)
-    else:
-        return False
-    return True
 
 
 def put(
@@ -390,7 +332,8 @@ def take_away(
         by: Who deletes it; None: who runs the command.
 
     Raises:
-        CommandError: The policy does not exist, or the remaining ones would contradict each other; nothing was written.
+        NotFoundError: The policy does not exist.
+        CommandError: The remaining ones would contradict each other; nothing was written.
     """
     book = book_of(connection)
     at_ms = now_ms()
@@ -412,14 +355,14 @@ def take_away(
     return PolicyWriteResult(key, None, written, replaced, checks, note)
 
 
-def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
+def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> NotFoundError:
     other = _newest(effective, key._replace(override=not key.override))
     hint = "`statechannel policy list` lists all policies, `statechannel policy history` what was set and deleted."
     if other is not None:
         end = f"statechannel {'policy delete' if key.override else 'override end'} {key.kind} {key.name}"
         hint = f"There is {'a policy' if key.override else 'an override'} of that name: `{end}`."
     what = "override" if key.override else "policy"
-    return CommandError(f"{what} {key.kind} {key.name} not found", hint=hint, code=ExitCode.NOT_FOUND)
+    return NotFoundError(f"{what} {key.kind} {key.name} not found", hint=hint)
 
 
 def report_result(done: PolicyWriteResult, connection: Connection, output: Output) -> None:
@@ -430,16 +373,12 @@ def report_result(done: PolicyWriteResult, connection: Connection, output: Outpu
     """
     if output is Output.JSON:
         print_json(done.fields())
-    what = cell(f"{done.key.text}")
-    written = done.written
-    if written is None:
-        _report_dry_run(done, what, connection, output)
-        return
-    if written.outcome is PolicyWriteOutcome.REJECTED:
+    record, written, replaced = done.record, done.written, done.replaced
+    if written is not None and written.outcome is PolicyWriteOutcome.REJECTED:
         error = written.error
         code = ExitCode.REJECTED if error is None else error.exit_code
         raise CommandError(f"rejected: {written.reason}", hint="" if error is None else error.hint, code=code)
-    if written.outcome is PolicyWriteOutcome.UNKNOWN:
+    if written is not None and written.outcome is PolicyWriteOutcome.UNKNOWN:
         raise CommandError(
             f"unknown: {written.reason}",
             hint=f"Check with `statechannel policy get {done.key.kind} {done.key.name}`.",
@@ -447,27 +386,22 @@ def report_result(done: PolicyWriteResult, connection: Connection, output: Outpu
         )
     for text in (*done.judged.troubles, *done.judged.notes):
         say(f"note: {text}")
-    if written.superseded:
+    if written is not None and written.superseded:
         say(f"note: {written.reason}")
     _warn_of_skew(done)
-    if output is not Output.JSON:
-        record = done.record
-        end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
-        act = "deleted" if record is None else f"set to {shown(record.value)}" if record.value else "set"
-        stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
-
-
-def _report_dry_run(done: PolicyWriteResult, what: str, connection: Connection, output: Output) -> None:
-    for text in (*done.judged.troubles, *done.judged.notes):
-        say(f"note: {text}")
-    if output is not Output.JSON:
-        value = "" if done.record is None or not done.record.value else f" to {shown(done.record.value)}"
-        act = "deleted" if done.record is None else f"set{value}"
-        before = (
-            "" if done.replaced is None or not done.replaced.value else f", in place of {shown(done.replaced.value)}"
-        )
-        stdout().print(f"{what} would be {act}{before if done.record is not None else ''}", markup=False)
+    if output is Output.JSON:
+        return
+    what, act = cell(done.key.text), "deleted"
+    if record is not None:
+        act = f"set to {shown(record.value)}" if record.value else "set"
+    if written is None:
+        in_place = record is not None and replaced is not None and replaced.value
+        before = f", in place of {shown(replaced.value)}" if replaced is not None and in_place else ""
+        stdout().print(f"{what} would be {act}{before}", markup=False)
         say_dry_run(connection.place)
+        return
+    end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
+    stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
 
 
 def _warn_of_skew(done: PolicyWriteResult) -> None:

@@ -1,14 +1,16 @@
-"""Arguments of `partitions`: parsers of broker ranges, goals and amounts, and the options of `plan` as a request."""
+"""Arguments of `partitions`: options, parsers of broker ranges, goals and amounts, and the options of `plan` as a request."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -22,24 +24,31 @@ from shedders.kafka_rebalance.planning.request import (
 )
 from shedders.kafka_rebalance.settings import NAME, PartitionsSettings, configured
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.times import parse_length_ms
+from statechannel.cli.kit.listing import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.extras import install_command
 
 if TYPE_CHECKING:
+    from statechannel.cli.kit.options import Connect
     from statechannel.settings import Settings
 
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."),
+
+Window = Annotated[
+    str | None, typer.Option("--window", metavar="LENGTH", help="Average the samples of this time before now, e.g. 6h.")
 ]
 
+
+def usage_error(message: str, hint: str) -> CommandError:
+    return CommandError(message, hint=hint, code=ExitCode.USAGE)
+
+
+KEYWORD: Final = inspect.Parameter.KEYWORD_ONLY
 BROKERS_MAX: Final = 100_000
 SHARE_MAX: Final = 1_000
 ID_MAX: Final = 2**31 - 1
 _SPAN: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 _LOG_DIR: Final = re.compile(r"([0-9]{1,10}):(/.{0,4095})", re.ASCII)
-_GOAL: Final = re.compile(r"([a-z][a-z0-9-]*)(?:=([0-9.]{1,20})(%?))?", re.ASCII)
+_GOAL: Final = re.compile(r"([a-z][a-z0-9-]*)(?:=([0-9.]{1,20}%?))?", re.ASCII)
 _AMOUNT: Final = re.compile(
     r"([0-9]{1,18}|[0-9]{1,3}(?:_[0-9]{3}){1,5})(\.[0-9]{1,6})?\s*([kmgtp]i?)?B?", re.ASCII | re.IGNORECASE
 )
@@ -55,101 +64,75 @@ _AMOUNT_MAX: Final = 2**62
 
 
 def parse_brokers(text: str, option: str) -> tuple[int, ...]:
-    """Distinct ids in ascending order: `1-6,9`.
-
-    Raises:
-        CommandError: The text has no ids, or too many.
-    """
+    """Distinct ids in ascending order: `1-6,9`."""
     ids: set[int] = set()
     for part in text.split(","):
         match = _SPAN.fullmatch(part.strip())
         first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if not 0 <= first <= last <= ID_MAX or last - first >= BROKERS_MAX:
-            raise CommandError(
-                f"{option} {text}: not broker ids",
-                hint="Use 4,5 or 1-6,9: whole numbers; ranges in ascending order.",
-                code=ExitCode.USAGE,
+            raise usage_error(
+                f"{option} {text}: not broker ids", "Use 4,5 or 1-6,9: whole numbers; ranges in ascending order."
             )
         ids.update(range(first, last + 1))
     return tuple(sorted(ids))
 
 
 def parse_log_dirs(values: Sequence[str], option: str) -> tuple[tuple[int, str], ...]:
-    """Log directories of brokers, `3:/var/lib/kafka/d2`, each once.
-
-    Raises:
-        CommandError: One is malformed.
-    """
+    """Log directories of brokers, `3:/var/lib/kafka/d2`, each once."""
     dirs = []
     for text in values:
         match = _LOG_DIR.fullmatch(text.strip())
         if match is None or int(match[1]) > ID_MAX:
-            raise CommandError(
+            raise usage_error(
                 f"{option} {text}: not a log directory of a broker",
-                hint="Use ID:PATH, e.g. 3:/var/lib/kafka/d2; repeat the option for several.",
-                code=ExitCode.USAGE,
+                "Use ID:PATH, e.g. 3:/var/lib/kafka/d2; repeat the option for several.",
             )
         dirs.append((int(match[1]), match[2]))
     return tuple(dict.fromkeys(dirs))
 
 
 def parse_goals(values: Sequence[str]) -> tuple[GoalChoice, ...]:
-    """Goals in the order of the options, each once: `disk=10%,leaders`; the option may be repeated.
-
-    Raises:
-        CommandError: A goal is malformed or duplicated.
-    """
+    """Goals in the order of the options, each once: `disk=10%,leaders`; the option may be repeated."""
     goals: list[GoalChoice] = []
     for part in (part.strip() for text in values for part in text.split(",")):
         match = _GOAL.fullmatch(part)
-        share = None
-        try:
-            if match is not None and match[2] is not None:
-                share = float(match[2]) / (100 if match[3] else 1)
-        except ValueError:
-            match = None
+        share = None if match is None or match[2] is None else _share(match[2])
         if match is None or (share is not None and not 0 <= share <= SHARE_MAX):
-            raise CommandError(
+            raise usage_error(
                 f"--goals {part}: not a goal with a range",
-                hint="Use disk, disk=0.1 or disk=10%, separated by commas; a range is 0 or more. "
+                "Use disk, disk=0.1 or disk=10%, separated by commas; a range is 0 or more. "
                 "`statechannel partitions goals list` shows the names.",
-                code=ExitCode.USAGE,
             )
         if any(goal.name == match[1] for goal in goals):
-            raise CommandError(f"--goals: {match[1]} is duplicated", hint="Name each goal once.", code=ExitCode.USAGE)
+            raise usage_error(f"--goals: {match[1]} is duplicated", "Name each goal once.")
         goals.append(GoalChoice(name=match[1], range_share=share))
     return tuple(goals)
 
 
-def parse_amount(text: str, option: str) -> int:
-    """Bytes as people write them: `500GB`, `1.5TiB`, `400K`, `1000000`; K is 1,000 and Ki is 1,024, in either case.
+def _share(text: str) -> float:
+    """`0.1` and `10%` are one tenth; -1: not a number."""
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        return -1.0
 
-    Raises:
-        CommandError: The text is not an amount, or not positive.
-    """
-    amount = _bytes_of(text)
-    if amount is None:
-        raise CommandError(
-            f"{option} {text}: not an amount of data",
-            hint=f"{_bits_hint(text)}Use 500GB, 1.5TiB, 400K or 1000000 ({_MEANING}).",
-            code=ExitCode.USAGE,
-        )
-    return amount
+
+def parse_amount(text: str, option: str) -> int:
+    """Bytes as people write them: `500GB`, `1.5TiB`, `400K`, `1000000`; K is 1,000 and Ki is 1,024, in either case."""
+    return _amount(text, text, f"{option} {text}: not an amount of data", "500GB, 1.5TiB, 400K or 1000000")
 
 
 def parse_rate(text: str, option: str) -> int:
-    """Bytes per second: as an amount, `/s` may follow: `20MB/s`, `400KiB/s`, `400K`, `400000`.
+    """Bytes per second: as an amount, `/s` may follow: `20MB/s`, `400KiB/s`, `400K`, `400000`."""
+    number = text.strip().removesuffix("/s")
+    return _amount(text, number, f"{option} {text}: not bytes per second", "20MB/s, 400K, 400KiB/s or 400000")
 
-    Raises:
-        CommandError: The text is not a rate, or not positive.
-    """
-    amount = _bytes_of(text.strip().removesuffix("/s"))
+
+def _amount(text: str, number: str, refusal: str, examples: str) -> int:
+    amount = _bytes_of(number)
     if amount is None:
-        raise CommandError(
-            f"{option} {text}: not bytes per second",
-            hint=f"{_bits_hint(text)}Use 20MB/s, 400K, 400KiB/s or 400000 ({_MEANING}).",
-            code=ExitCode.USAGE,
-        )
+        bits = "Write B for bytes; b stands for bits. " if _BITS.fullmatch(text.strip()) else ""
+        raise usage_error(refusal, f"{bits}Use {examples} ({_MEANING}).")
     return amount
 
 
@@ -163,19 +146,11 @@ def _bytes_of(text: str) -> int | None:
     return amount if 0 < amount <= _AMOUNT_MAX else None
 
 
-def _bits_hint(text: str) -> str:
-    return "Write B for bytes; b stands for bits. " if _BITS.fullmatch(text.strip()) else ""
-
-
 def parse_percent(text: str, option: str) -> float:
-    """A share: `50` and `50%` are one half.
-
-    Raises:
-        CommandError: The text is not a percentage, or negative.
-    """
+    """A share: `50` and `50%` are one half."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None or float(match[1]) > 100 * SHARE_MAX:
-        raise CommandError(f"{option} {text}: not a percentage", hint="Use 0, 10 or 50%.", code=ExitCode.USAGE)
+        raise usage_error(f"{option} {text}: not a percentage", "Use 0, 10 or 50%.")
     return float(Decimal(match[1]) / 100)
 
 
@@ -189,10 +164,6 @@ def need_extra(*modules: str, extra: str = EXTRA) -> None:
 
     Args:
         modules: Names of the required modules; none: all of `NEEDED`.
-        extra: Extra that installs them.
-
-    Raises:
-        CommandError: A module is missing.
     """
     missing = [NEEDED.get(module, module) for module in modules or NEEDED if find_spec(module) is None]
     if missing:
@@ -204,71 +175,219 @@ def need_extra(*modules: str, extra: str = EXTRA) -> None:
 
 
 def partitions_settings(settings: Settings) -> PartitionsSettings:
-    """Settings of `partitions` in the settings of a command.
-
-    Raises:
-        SettingsError: A setting is unknown, malformed or out of bounds.
-    """
     return configured(settings.extensions.get(NAME, {}))
 
 
-_LONGEST = "a search may not take longer."
 _CAPACITIES: Final = {"disk": "disk_bytes", "bytes-in": "bytes_in_per_s", "bytes-out": "bytes_out_per_s", "cpu": "cpu"}
 """Fields of `BrokerCapacity`, by their names in the option."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanOptions:
-    """Values of the options of `partitions plan` that make up the request."""
+    """Options of `partitions plan` that make up the request, and the window of its samples."""
 
-    add_brokers: str | None = None
-    remove_brokers: str | None = None
-    remove_log_dirs: Sequence[str] = ()
-    demote: str | None = None
-    fix_offline: bool = False
-    replication_factor: int | None = None
-    goals: Sequence[str] = ()
-    brokers: str | None = None
-    offline_brokers: str | None = None
-    exclude: Sequence[str] = ()
-    topics: Sequence[str] = ()
-    time_budget: str | None = None
-    moves_max: int | None = None
-    bytes_max: str | None = None
-    replicas_max: int | None = None
-    capacities: Path | None = None
-    capacity: Sequence[str] = ()
-    worsen_at_most: str | None = None
+    add_brokers: Annotated[
+        str | None,
+        typer.Option("--add-brokers", metavar="IDS", help="Move replicas to these new brokers only, e.g. 4,5."),
+    ] = None
+    remove_brokers: Annotated[
+        str | None,
+        typer.Option("--remove-brokers", metavar="IDS", help="Move all replicas off these brokers, and no others."),
+    ] = None
+    remove_log_dirs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove-log-dirs",
+            metavar="ID:PATH",
+            help="Empty this log directory of a broker, into its other ones; may be repeated.",
+        ),
+    ] = None
+    demote: Annotated[
+        str | None, typer.Option("--demote", metavar="IDS", help="Move leaderships off these brokers; copies no data.")
+    ] = None
+    fix_offline: Annotated[bool, typer.Option("--fix-offline", help="Move offline replicas only.")] = False
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            metavar="N",
+            min=1,
+            max=32,
+            help="New replication factor of the --topics: add or remove replicas.",
+        ),
+    ] = None
+    goals: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goals",
+            metavar="NAME[=RANGE],...",
+            help="Goals in order, e.g. rack-awareness,disk=10%. Default: all; see `partitions goals list`.",
+        ),
+    ] = None
+    brokers: Annotated[
+        str | None, typer.Option("--brokers", metavar="IDS", help="Place replicas on these brokers only, e.g. 1-6,9.")
+    ] = None
+    offline_brokers: Annotated[
+        str | None,
+        typer.Option(
+            "--offline-brokers", metavar="IDS", help="Brokers going offline: move all replicas off them, in any mode."
+        ),
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."
+        ),
+    ] = None
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topics", metavar="PATTERN", help="Topics that may move (RE2, whole name); may be repeated."),
+    ] = None
+    window: Window = None
+    time_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--time-budget",
+            metavar="LENGTH",
+            help="Time limit of the search, e.g. 30s; then the best plan so far is used.",
+        ),
+    ] = None
+    max_moves: Annotated[
+        int | None, typer.Option("--max-moves", metavar="N", min=1, max=10**9, help="Most replicas to move.")
+    ] = None
+    max_bytes: Annotated[
+        str | None, typer.Option("--max-bytes", metavar="AMOUNT", help="Most data to copy, e.g. 500GB.")
+    ] = None
+    replicas_max: Annotated[
+        int | None, typer.Option("--replicas-max", metavar="N", min=1, max=10**9, help="Most replicas on a broker.")
+    ] = None
+    capacity: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--capacity",
+            metavar="NAME=AMOUNT",
+            help="Capacity of each broker: disk, bytes-in, bytes-out or cpu; may be repeated.",
+        ),
+    ] = None
+    capacities: Annotated[
+        Path | None, typer.Option("--capacities", metavar="FILE", help="TOML file with capacities per broker.")
+    ] = None
+    worsen_at_most: Annotated[
+        str | None,
+        typer.Option(
+            "--worsen-at-most",
+            metavar="PERCENT",
+            help="How far goals may bring brokers beyond the ranges of later goals, in percent of the mean; 0: not at all.",
+        ),
+    ] = None
+
+
+State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Folder of plans and journals. Default: the user's state folder."),
+]
+PlanId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PLAN-ID]", help="Id of a plan. Default: the plan that is being executed, else the newest."
+    ),
+]
+Throttle = Annotated[
+    str | None,
+    typer.Option(
+        "--throttle",
+        metavar="RATE",
+        help="Replication throttle per broker, e.g. 20MB/s, 400KiB/s or 400000; `none`: no throttle.",
+    ),
+]
+MovesPerBroker = Annotated[
+    int | None,
+    typer.Option(
+        "--moves-per-broker",
+        metavar="N",
+        min=1,
+        max=10_000,
+        help="Most partitions in flight per broker, as source, destination or leader.",
+    ),
+]
+AcceptUnmet = Annotated[bool, typer.Option("--accept-unmet", help="Also execute a plan that leaves hard goals unmet.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Execute the plan; without it, only show what would be done.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaceOptions:
+    """Options of `partitions apply` that override settings of the pace; None: not set."""
+
+    throttle_bytes_per_s: Throttle = None
+    moves_per_broker: MovesPerBroker = None
+    moves_max: Annotated[
+        int | None, typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Most partitions in flight.")
+    ] = None
+    bytes_in_flight: Annotated[
+        str | None,
+        typer.Option("--bytes-in-flight", metavar="AMOUNT", help="Most bytes in flight, e.g. 50GB or 512MiB."),
+    ] = None
+    one_replica: Annotated[
+        bool | None,
+        typer.Option(
+            "--one-replica/--all-replicas", help="Move one replica of a partition at a time, or all together."
+        ),
+    ] = None
+    order: Annotated[
+        str | None,
+        typer.Option("--order", metavar="plan|small-first|large-first", help="Order in which partitions are moved."),
+    ] = None
+
+
+def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the fields of its argument `asked`, a dataclass of options, as its options."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    group = parameters["asked"].annotation
+    hints = get_type_hints(group, include_extras=True)
+    names = [field.name for field in fields(group)]
+
+    @wraps(command)
+    def run(connect: Connect, **values: Any) -> Any:
+        return command(connect, asked=group(**{name: values.pop(name) for name in names}), **values)
+
+    options: list[inspect.Parameter] = []
+    for parameter in parameters.values():
+        own = [
+            parameter.replace(name=field.name, annotation=hints[field.name], default=field.default, kind=KEYWORD)
+            for field in fields(group)
+        ]
+        options += own if parameter.name == "asked" else [parameter]
+    first, *others = options
+    run.__signature__ = inspect.Signature([first, *(each.replace(kind=KEYWORD) for each in others)])  # type: ignore[attr-defined]
+    return run
 
 
 def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
-    """The request; options that are not set are taken from the settings.
-
-    Raises:
-        StateChannelError: Options are malformed or mutually exclusive, or the file of capacities is unusable.
-    """
+    """The request; options that are not set are taken from the settings."""
     mode, subjects = _mode(asked)
-    _topics_fit(asked, mode)
-    budget = asked.time_budget
+    if mode is PlanMode.REPLICATION_FACTOR and not asked.topics:
+        raise usage_error(
+            "--replication-factor requires --topics", "Add --topics PATTERN (RE2, whole name; may be repeated)."
+        )
     length_s = settings.plan.time_budget_s
-    if budget is not None:
-        length_s = parse_length_ms(budget, "--time-budget", beyond=_LONGEST) / 1_000
+    if asked.time_budget is not None:
+        length_s = parse_length_ms(asked.time_budget, "--time-budget", beyond="a search may not take longer.") / 1_000
     return PlanRequest(
         mode=mode,
-        goals=parse_goals(asked.goals),
+        goals=parse_goals(asked.goals or ()),
         brokers=() if asked.brokers is None else parse_brokers(asked.brokers, "--brokers"),
         subjects=subjects,
-        log_dirs=parse_log_dirs(asked.remove_log_dirs, "--remove-log-dirs"),
+        log_dirs=parse_log_dirs(asked.remove_log_dirs or (), "--remove-log-dirs"),
         offline_brokers=()
         if asked.offline_brokers is None
         else parse_brokers(asked.offline_brokers, "--offline-brokers"),
-        excluded_topics=tuple(dict.fromkeys([*settings.plan.excluded_topics, *asked.exclude])),
-        topics=tuple(dict.fromkeys(asked.topics)),
+        excluded_topics=tuple(dict.fromkeys([*settings.plan.excluded_topics, *(asked.exclude or ())])),
+        topics=tuple(dict.fromkeys(asked.topics or ())),
         replication_factor=asked.replication_factor,
         replicas_max=asked.replicas_max,
         capacities=_capacities(asked),
-        moves_max=asked.moves_max,
-        bytes_max=None if asked.bytes_max is None else parse_amount(asked.bytes_max, "--max-bytes"),
+        moves_max=asked.max_moves,
+        bytes_max=None if asked.max_bytes is None else parse_amount(asked.max_bytes, "--max-bytes"),
         time_budget_s=length_s,
         completeness_min=settings.sample.completeness_min,
         worsen_max_share=settings.plan.worsen_max_share
@@ -278,7 +397,6 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
 
 
 def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
-    """Mode, and the brokers that it applies to."""
     named = {
         PlanMode.ADD_BROKERS: asked.add_brokers,
         PlanMode.REMOVE_BROKERS: asked.remove_brokers,
@@ -289,71 +407,44 @@ def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
     }
     modes = {mode: value for mode, value in named.items() if value is not None}
     if len(modes) > 1:
-        raise CommandError(
+        raise usage_error(
             f"{' and '.join(f'--{mode}' for mode in modes)} are mutually exclusive",
-            hint="Use one of them: each needs its own plan.",
-            code=ExitCode.USAGE,
+            "Use one of them: each needs its own plan.",
         )
     for mode, value in modes.items():
         return mode, parse_brokers(value, f"--{mode}") if isinstance(value, str) else ()
     return PlanMode.REBALANCE, ()
 
 
-def _topics_fit(asked: PlanOptions, mode: PlanMode) -> None:
-    if mode is PlanMode.REPLICATION_FACTOR and not asked.topics:
-        raise CommandError(
-            "--replication-factor requires --topics",
-            hint="Add --topics PATTERN (RE2, whole name; may be repeated).",
-            code=ExitCode.USAGE,
-        )
-
-
 def _capacities(asked: PlanOptions) -> Capacities:
-    if asked.capacities is None:
-        default = BrokerCapacity()
-        named = [capacity.partition("=")[0] for capacity in asked.capacity]
-        for name, capacity in zip(named, asked.capacity, strict=True):
-            default = _with(default, capacity)
-            if named.count(name) > 1:
-                raise CommandError(
-                    f"--capacity: {name} is duplicated",
-                    hint="Use each name once; for capacities per broker, use --capacities FILE.",
-                    code=ExitCode.USAGE,
-                )
-        return Capacities(default=default)
-    if asked.capacity:
-        raise CommandError(
-            "--capacity and --capacities are mutually exclusive",
-            hint="Put all capacities into the file.",
-            code=ExitCode.USAGE,
-        )
-    return read_capacities(asked.capacities)
+    if asked.capacities is not None:
+        if asked.capacity:
+            raise usage_error("--capacity and --capacities are mutually exclusive", "Put all capacities into the file.")
+        return read_capacities(asked.capacities)
+    default, named = BrokerCapacity(), set[str]()
+    for text in asked.capacity or ():
+        default, name = _with(default, text), text.partition("=")[0]
+        if name in named:
+            raise usage_error(
+                f"--capacity: {name} is duplicated",
+                "Use each name once; for capacities per broker, use --capacities FILE.",
+            )
+        named.add(name)
+    return Capacities(default=default)
 
 
 def _with(default: BrokerCapacity, text: str) -> BrokerCapacity:
     name, _, value = text.partition("=")
     if name not in _CAPACITIES or not value:
-        raise CommandError(
+        raise usage_error(
             f"--capacity {text}: not a capacity",
-            hint="Use disk=2TB, bytes-in=100MB, bytes-out=300MB (per second) or cpu=80%; per broker: --capacities FILE.",
-            code=ExitCode.USAGE,
+            "Use disk=2TB, bytes-in=100MB, bytes-out=300MB (per second) or cpu=80%; per broker: --capacities FILE.",
         )
     if name == "cpu":
-        return replace(default, cpu=_share(value, text))
+        share = _share(value)
+        if not 0 < share <= 1:
+            raise usage_error(f"--capacity {text}: must be more than 0 and at most 1", "Use cpu=0.8 or cpu=80%.")
+        return replace(default, cpu=share)
     parse = parse_amount if name == "disk" else parse_rate
     amount = parse(value, f"--capacity {name}")
     return replace(default, **{_CAPACITIES[name]: amount})
-
-
-def _share(value: str, text: str) -> float:
-    try:
-        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise CommandError(
-            f"--capacity {text}: must be more than 0 and at most 1",
-            hint="Use cpu=0.8 or cpu=80%.",
-            code=ExitCode.USAGE,
-        )
-    return share

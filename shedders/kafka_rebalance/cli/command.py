@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shedders.kafka_rebalance.cli.arguments import need_extra
-from shedders.kafka_rebalance.cli.executions import apply, cancel, pause, resume, rollback, status
+from shedders.kafka_rebalance.cli.execution import apply, cancel, pause, resume, rollback, status
 from shedders.kafka_rebalance.cli.plan import layout, plan, show
 from shedders.kafka_rebalance.cli.sample import sample
 from statechannel.cli.kit.options import OutputAs
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.planning.registry import GoalDescription
+    from shedders.kafka_rebalance.goals.goal import GoalRow
 
 
 app = typer.Typer(
@@ -24,24 +24,14 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def group() -> None:
-    """Kafka's own partitions: measure load, plan a rebalance, show it, execute it, roll it back."""
-
-
 goals_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Goals of a plan: list, explain.")
-
-
-@goals_app.callback()
-def goals_group() -> None:
-    """Goals of a plan: list, explain."""
 
 
 @goals_app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
     """List the goals in the order of planning."""
     need_extra("numpy")
-    from shedders.kafka_rebalance.planning.registry import every
+    from shedders.kafka_rebalance.goals.table import every, modes_text
 
     goals = every()
     if output is Output.JSON:
@@ -49,7 +39,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
         return
     print_table(
         ("goal", "kind", "range", "needs", "default of", "about"),
-        [(goal.name, goal.kind, goal.range_text, goal.needs_text, goal.modes_text, goal.about) for goal in goals],
+        [(goal.name, goal.kind, goal.range_text, goal.needs_text, modes_text(goal), goal.about) for goal in goals],
     )
 
 
@@ -60,7 +50,7 @@ def explain(
 ) -> None:
     """Explain a goal: its aim, formula, moves and origin."""
     need_extra("numpy")
-    from shedders.kafka_rebalance.planning.registry import explained
+    from shedders.kafka_rebalance.goals.table import explained, modes_text
 
     goal = explained(name)
     if output is Output.JSON:
@@ -68,22 +58,24 @@ def explain(
         return
     print_table(
         ("goal", "kind", "range", "unit", "needs", "default of"),
-        [(goal.name, goal.kind, goal.range_text, goal.unit, goal.needs_text, goal.modes_text)],
+        [(goal.name, goal.kind, goal.range_text, goal.facts.unit, goal.needs_text, modes_text(goal))],
     )
     stdout().print()
     stdout().print(goal.text, markup=False)
 
 
-def _fields(goal: GoalDescription) -> dict[str, Any]:
+def _fields(goal: GoalRow) -> dict[str, Any]:
+    from shedders.kafka_rebalance.goals.table import modes_of
+
     return {
         "name": goal.name,
         "hard": goal.hard,
-        "unit": goal.unit,
+        "unit": goal.facts.unit,
         "range_share": goal.share,
-        "range_of": goal.share_of,
+        "range_of": goal.shape.share_of,
         "needs": list(goal.needs),
-        "modes": list(goal.modes),
-        "comes_with_mode": goal.with_mode,
+        "modes": list(modes_of(goal)),
+        "comes_with_mode": bool(goal.with_mode),
         "about": goal.about,
     }
 

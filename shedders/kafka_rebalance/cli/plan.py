@@ -5,50 +5,179 @@ from __future__ import annotations
 import hashlib
 import shlex
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shedders.cli.results import say_written
+from shedders.cli.options import say_written, show_grid, write_file
 from shedders.kafka_rebalance.cli.arguments import (
-    Exclude,
     PlanOptions,
+    Window,
+    expanded,
     need_extra,
     parse_percent,
     partitions_settings,
     request_of,
+    usage_error,
 )
-from shedders.kafka_rebalance.cli.outcome import (
-    OutputFiles,
-    ReassignmentOut,
-    Replace,
-    RollbackOut,
-    document,
-    print_next,
-    print_plan,
-    refuse_existing,
-    say_infeasible,
-)
+from shedders.kafka_rebalance.planning.estimate import estimate
+from shedders.kafka_rebalance.planning.report import brokers_grid, dir_moves_grid, goals_grid, moves_grid, overview
 from shedders.model.amounts import count
 from statechannel import clocks
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import cell
+from statechannel.cli.kit.listing import parse_length_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, say
+from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.cli.kit.progress import bar, progress
-from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from loaddata.samples.partitions import ClusterLayout, PartitionLoads
     from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.settings import PartitionsSettings
+
+
+_OTHERS: Final = "use --limit, --topic or --broker to see others"
+PICTURES: Final = (".png", ".svg")
+
+ReassignmentOut = Annotated[
+    Path | None,
+    typer.Option("--reassignment", metavar="FILE", help="Also write the plan as JSON for kafka-reassign-partitions."),
+]
+RollbackOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--rollback", metavar="FILE", help="Also write the JSON that reverts the plan, for kafka-reassign-partitions."
+    ),
+]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing files.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFiles:
+    """Files to write in addition to the plan; None: not requested."""
+
+    reassignment: Path | None = None
+    rollback: Path | None = None
+    picture: Path | None = None
+    replace: bool = False
+
+    def check(self, *more: Path | None, read: Sequence[Path | None] = ()) -> None:
+        """Check that all files can be written, before any work is done."""
+        named = [path for path in (self.reassignment, self.rollback, self.picture, *more) if path is not None]
+        if len({path.resolve() for path in named}) < len(named):
+            raise usage_error("two results have the same file", "Name one file for each.")
+        sources = {path.resolve() for path in read if path is not None}
+        for path in named:
+            if path.resolve() in sources:
+                raise usage_error(f"{path} is an input of this command", "Name another file.")
+        if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
+            raise usage_error(
+                f"--picture {self.picture}: neither a PNG nor an SVG", "Name a file that ends with .png or .svg."
+            )
+        for target in named:
+            refuse_existing(target, replace=self.replace)
+            check_writable(target)
+        if self.picture is not None:
+            need_extra("numpy", "matplotlib", extra="simulate")
+
+    def write(self, plan: ReassignmentPlan) -> list[Path]:
+        """Write the files and return their paths, for people."""
+        from shedders.kafka_rebalance.planning.plan_files import to_json
+
+        if self.reassignment is not None:
+            write_file(self.reassignment, to_json(plan.moves, "after", plan.dir_moves))
+        if self.rollback is not None:
+            write_file(self.rollback, to_json(plan.moves, "before", plan.dir_moves))
+        if self.picture is not None:
+            from shedders.kafka_rebalance.planning.picture import plan_picture
+
+            write_file(self.picture, plan_picture(plan).of(self.picture.suffix.lower().removeprefix(".")))
+        return [path for path in (self.reassignment, self.rollback, self.picture) if path is not None]
+
+
+def refuse_existing(path: Path, *, replace: bool) -> None:
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise usage_error(f"{path}: {error}", "Check the path.") from error
+    if there and not replace:
+        raise usage_error(f"{path} exists already", "Name another file, or use --replace.")
+
+
+def print_plan(
+    plan: ReassignmentPlan,
+    settings: PartitionsSettings,
+    *,
+    details: Sequence[PartitionMove] | None = None,
+    dir_details: Sequence[LogDirMove] = (),
+    most: int | None = None,
+    all_brokers: bool = False,
+) -> None:
+    show_grid(overview(plan, estimate(plan.moves, settings, plan.dir_moves)), gap=False)
+    if plan.goals:
+        show_grid(goals_grid(plan))
+    if plan.brokers and plan.moves:
+        show_grid(brokers_grid(plan, most=None) if all_brokers else brokers_grid(plan))
+    if details is not None:
+        show_grid(moves_grid(details, most=most, more=_OTHERS))
+        if dir_details:
+            show_grid(dir_moves_grid(dir_details, most=most, more=_OTHERS))
+
+
+def document(
+    plan: ReassignmentPlan,
+    settings: PartitionsSettings,
+    *,
+    details: Sequence[PartitionMove] | None = None,
+    dir_details: Sequence[LogDirMove] = (),
+) -> dict[str, Any]:
+    """JSON document of `--output json`: the plan, with its moves only if they are requested."""
+    expected = estimate(plan.moves, settings, plan.dir_moves)
+    fields: dict[str, Any] = {
+        "id": plan.id,
+        "cluster_id": plan.cluster_id,
+        "made_at_ms": plan.made_at_ms,
+        "complete": plan.complete,
+        "request": dict(plan.request),
+        "partitions": len(plan.moves),
+        "replicas_to_copy": sum(len(move.added) for move in plan.moves),
+        "copied_bytes": plan.copied_bytes,
+        "dir_moves": len(plan.dir_moves),
+        "dir_bytes": plan.dir_bytes,
+        "new_leaders": sum(move.leader_before != move.leader_after for move in plan.moves),
+        "estimate": asdict(expected) | {"assumed": list(expected.sentences())},
+        "goals": [asdict(goal) for goal in plan.goals],
+        "hard_goals_unmet": [goal.name for goal in plan.infeasible],
+        "brokers": [asdict(broker) for broker in plan.brokers],
+        "remarks": list(plan.remarks),
+    }
+    if details is not None:
+        fields["moves"] = [
+            asdict(move) | {"added": move.added, "removed": move.removed, "copied_bytes": move.copied_bytes}
+            for move in details
+        ]
+        fields["moves_between_dirs"] = [asdict(move) for move in dir_details]
+    return fields
+
+
+def say_infeasible(plan: ReassignmentPlan) -> None:
+    """Print the hard goals that are not met, with witnesses."""
+    for goal in plan.infeasible:
+        say(cell(f"not met: {goal.name}{f': {goal.witness}' if goal.witness else ''}"))
+
+
+def print_next(commands: Sequence[str]) -> None:
+    stdout().print()
+    for line in ("Next:", *(f"    {command}" for command in commands)):
+        stdout().print(line, markup=False)
 
 
 LayoutFile = Annotated[
@@ -57,9 +186,6 @@ LayoutFile = Annotated[
         "--layout", metavar="FILE", help="Plan for a file of `partitions layout` instead of the live cluster."
     ),
 ]
-Window = Annotated[
-    str | None, typer.Option("--window", metavar="LENGTH", help="Average the samples of this time before now, e.g. 6h.")
-]
 LoadsFile = Annotated[
     Path | None,
     typer.Option("--loads", metavar="FILE|TABLE", help="Loads from the Spark job partition-loads, instead of samples."),
@@ -67,97 +193,10 @@ LoadsFile = Annotated[
 
 
 @with_connection
+@expanded
 def plan(
     connect: Connect,
-    add_brokers: Annotated[
-        str | None,
-        typer.Option("--add-brokers", metavar="IDS", help="Move replicas to these new brokers only, e.g. 4,5."),
-    ] = None,
-    remove_brokers: Annotated[
-        str | None,
-        typer.Option("--remove-brokers", metavar="IDS", help="Move all replicas off these brokers, and no others."),
-    ] = None,
-    remove_log_dirs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--remove-log-dirs",
-            metavar="ID:PATH",
-            help="Empty this log directory of a broker, into its other ones; may be repeated.",
-        ),
-    ] = None,
-    demote: Annotated[
-        str | None, typer.Option("--demote", metavar="IDS", help="Move leaderships off these brokers; copies no data.")
-    ] = None,
-    fix_offline: Annotated[bool, typer.Option("--fix-offline", help="Move offline replicas only.")] = False,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            "--replication-factor",
-            metavar="N",
-            min=1,
-            max=32,
-            help="New replication factor of the --topics: add or remove replicas.",
-        ),
-    ] = None,
-    goals: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--goals",
-            metavar="NAME[=RANGE],...",
-            help="Goals in order, e.g. rack-awareness,disk=10%. Default: all; see `partitions goals list`.",
-        ),
-    ] = None,
-    brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="IDS", help="Place replicas on these brokers only, e.g. 1-6,9.")
-    ] = None,
-    offline_brokers: Annotated[
-        str | None,
-        typer.Option(
-            "--offline-brokers", metavar="IDS", help="Brokers going offline: move all replicas off them, in any mode."
-        ),
-    ] = None,
-    exclude: Exclude = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topics", metavar="PATTERN", help="Topics that may move (RE2, whole name); may be repeated."),
-    ] = None,
-    window: Window = None,
-    time_budget: Annotated[
-        str | None,
-        typer.Option(
-            "--time-budget",
-            metavar="LENGTH",
-            help="Time limit of the search, e.g. 30s; then the best plan so far is used.",
-        ),
-    ] = None,
-    max_moves: Annotated[
-        int | None, typer.Option("--max-moves", metavar="N", min=1, max=10**9, help="Most replicas to move.")
-    ] = None,
-    max_bytes: Annotated[
-        str | None, typer.Option("--max-bytes", metavar="AMOUNT", help="Most data to copy, e.g. 500GB.")
-    ] = None,
-    replicas_max: Annotated[
-        int | None, typer.Option("--replicas-max", metavar="N", min=1, max=10**9, help="Most replicas on a broker.")
-    ] = None,
-    capacity: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--capacity",
-            metavar="NAME=AMOUNT",
-            help="Capacity of each broker: disk, bytes-in, bytes-out or cpu; may be repeated.",
-        ),
-    ] = None,
-    capacities: Annotated[
-        Path | None, typer.Option("--capacities", metavar="FILE", help="TOML file with capacities per broker.")
-    ] = None,
-    worsen_at_most: Annotated[
-        str | None,
-        typer.Option(
-            "--worsen-at-most",
-            metavar="PERCENT",
-            help="How far goals may bring brokers beyond the ranges of later goals, in percent of the mean; 0: not at all.",
-        ),
-    ] = None,
+    asked: PlanOptions,
     min_gain: Annotated[
         str | None,
         typer.Option(
@@ -178,42 +217,18 @@ def plan(
 ) -> None:
     """Plan a rebalance of a Kafka cluster and write the plan to a file; nothing is moved."""
     files = OutputFiles(reassignment=reassignment, rollback=rollback, replace=replace_)
-    files.check(out, read=(layout, loads, capacities))
+    files.check(out, read=(layout, loads, asked.capacities))
     if out is None:
         check_writable(Path("partition-plan.json"))  # its name is known only after the search
-    if window is not None and (layout or loads):
-        raise CommandError(
-            f"--window applies to samples, and {'--loads' if loads else '--layout'} replaces samples",
-            hint="Omit --window.",
-            code=ExitCode.USAGE,
+    if asked.window is not None and (layout or loads):
+        raise usage_error(
+            f"--window applies to samples, and {'--loads' if loads else '--layout'} replaces samples", "Omit --window."
         )
     least = None if min_gain is None else parse_percent(min_gain, "--min-gain")
     settings = partitions_settings(connect.settings())
-    request = request_of(
-        PlanOptions(
-            add_brokers=add_brokers,
-            remove_brokers=remove_brokers,
-            remove_log_dirs=remove_log_dirs or (),
-            demote=demote,
-            fix_offline=fix_offline,
-            replication_factor=replication_factor,
-            goals=goals or (),
-            brokers=brokers,
-            offline_brokers=offline_brokers,
-            exclude=exclude or (),
-            topics=topics or (),
-            time_budget=time_budget,
-            moves_max=max_moves,
-            bytes_max=max_bytes,
-            replicas_max=replicas_max,
-            capacities=capacities,
-            capacity=capacity or (),
-            worsen_at_most=worsen_at_most,
-        ),
-        settings,
-    )
+    request = request_of(asked, settings)
     need_extra("numpy")
-    source = seen(connect, settings, file=layout, window_s=_window_s(window), loads=loads)
+    source = seen(connect, settings, file=layout, window_s=_window_s(asked.window), loads=loads)
     result = _planned(source, request)
     path = out or Path(f"partition-plan-{result.id}.json")
     _write(path, result, files, own_name=out is None)
@@ -272,13 +287,7 @@ def _window_s(window: str | None) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSource:
-    """Inputs of a plan.
-
-    Attributes:
-        layout: Layout of the cluster.
-        loads: Known loads of its partitions.
-        live: Whether they are from the live cluster.
-    """
+    """Inputs of a plan."""
 
     layout: ClusterLayout
     loads: PartitionLoads
@@ -296,14 +305,7 @@ def seen(
     """Read layout and loads, from the file if one is named.
 
     Args:
-        connect: Finds the cluster.
-        settings: Of the planner.
-        file: `kafka-layout/1`.
-        window_s: Time over which samples are averaged; None: from the settings.
         loads: `kafka-loads/1`, or the table of the Spark job, in place of samples, or of the loads in the file.
-
-    Raises:
-        StateChannelError: The file is unusable; Kafka is out of reach, denies access or is too old; the extra is missing.
     """
     result = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
     for remark in result.layout.remarks:
@@ -367,9 +369,7 @@ def layout(
     refuse_existing(out, replace=replace_)
     check_writable(out)
     if window is not None and loads is not None:
-        raise CommandError(
-            "--window applies to samples, and --loads replaces samples", hint="Omit --window.", code=ExitCode.USAGE
-        )
+        raise usage_error("--window applies to samples, and --loads replaces samples", "Omit --window.")
     settings = partitions_settings(connect.settings())
     source = seen(connect, settings, file=None, window_s=_window_s(window), loads=loads)
     from loaddata.samples.cluster_files import write_layout
@@ -459,10 +459,8 @@ def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Pa
     if looks_like_reassignment(raw):
         return _foreign_plan(connect, settings, raw, file, layout)
     if layout is not None:
-        raise CommandError(
-            "--layout applies to files of kafka-reassign-partitions; a plan includes its layout",
-            hint="Omit --layout.",
-            code=ExitCode.USAGE,
+        raise usage_error(
+            "--layout applies to files of kafka-reassign-partitions; a plan includes its layout", "Omit --layout."
         )
     return parse_plan(raw, str(file))
 
@@ -498,7 +496,7 @@ def _filter(topics: Sequence[str], brokers: Sequence[int]) -> Callable[[str, set
 
     patterns = compiled(topics)
     if isinstance(patterns, str):
-        raise CommandError(f"--topic: {patterns}", hint="Use a regular expression (RE2).", code=ExitCode.USAGE)
+        raise usage_error(f"--topic: {patterns}", "Use a regular expression (RE2).")
     wanted = set(brokers)
 
     def fits(topic: str, ids: set[int]) -> bool:

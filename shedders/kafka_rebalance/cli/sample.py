@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
+from shedders.kafka_rebalance.cli.arguments import expanded, need_extra, partitions_settings, usage_error
 from statechannel import clocks
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.fitted_tables import cell
+from statechannel.cli.kit.fitted_tables import Column, cell
+from statechannel.cli.kit.listing import parse_length_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
     Output,
-    moment,
     print_json,
     print_json_line,
     print_json_lists,
+    print_rows,
     print_table,
     say,
     stdout,
     waiting,
 )
-from statechannel.cli.kit.times import parse_length_ms
+from statechannel.clocks import moment
 from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
@@ -40,17 +41,12 @@ if TYPE_CHECKING:
     from loaddata.samples.sample_topic import SampleTopic
     from loaddata.samples.sources import PartitionSource
     from shedders.kafka_rebalance.settings import PartitionsSettings
-    from statechannel.cli.kit.connection import Connection
 
 
 def show_loads(
     topic: SampleTopic, settings: PartitionsSettings, window: str | None, limit: int, output: Output
 ) -> None:
-    """Print averages and their completeness, incomplete ones included.
-
-    Raises:
-        StateChannelError: The sample topic is missing, Kafka is out of reach, or there are too many samples for one process.
-    """
+    """Print averages and their completeness, incomplete ones included."""
     from loaddata.samples.kafka_cluster import read_loads
 
     own = settings.sample
@@ -85,20 +81,17 @@ def show_loads(
         print_json_lists(document, {"loads": _rows(loads)})
         return
     rows = sorted(_rows(loads), key=lambda row: (-(row["bytes_in_per_s"] or 0), -(row["disk_bytes"] or 0)))
-    print_table(
-        ("topic", "partition", "disk", "bytes in/s", "bytes out/s", "cpu %", "complete %"),
-        [
-            (
-                row["topic"],
-                row["partition"],
-                row["disk_bytes"],
-                row["bytes_in_per_s"],
-                row["bytes_out_per_s"],
-                None if row["cpu"] is None else 100 * row["cpu"],
-                100 * row["completeness"],
-            )
-            for row in rows[:limit]
-        ],
+    print_rows(
+        (
+            "topic",
+            "partition",
+            Column("disk", of="disk_bytes"),
+            Column("bytes in/s", of="bytes_in_per_s"),
+            Column("bytes out/s", of="bytes_out_per_s"),
+            Column("cpu %", of=lambda row: None if row["cpu"] is None else 100 * row["cpu"]),
+            Column("complete %", of=lambda row: 100 * row["completeness"]),
+        ),
+        rows[:limit],
         empty="no samples",
     )
     if len(rows) > limit:
@@ -134,27 +127,10 @@ FAILURES_MAX: Final = 60
 SHOWN_MAX: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSchedule:
-    """Schedule of samples.
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions:
+    """Options of `partitions sample`."""
 
-    Attributes:
-        interval_s: Length of a "minute".
-        gap_s: Time between the two measurements of a sample, if one is not enough.
-        count: Number of samples; None: no limit.
-        failures_max: Consecutive rounds without a sample before the command gives up.
-    """
-
-    interval_s: float
-    gap_s: float
-    count: int | None
-    failures_max: int
-
-
-@with_connection
-def sample(
-    connect: Connect,
-    *,
     source: Annotated[
         str | None,
         typer.Option(
@@ -162,30 +138,30 @@ def sample(
             metavar="NAME",
             help="Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in.",
         ),
-    ] = None,
+    ] = None
     endpoint: Annotated[
         list[str] | None,
         typer.Option("--endpoint", metavar="[ID=]URL", help="Metrics of one broker (JMX exporter); may be repeated."),
-    ] = None,
+    ] = None
     server: Annotated[
         str | None, typer.Option("--server", metavar="URL", help="Prometheus server that scrapes the brokers.")
-    ] = None,
+    ] = None
     broker_label: Annotated[
         str,
         typer.Option(
             "--broker-label", metavar="LABEL", help="Label of the Prometheus series that identifies the broker."
         ),
-    ] = "instance",
+    ] = "instance"
     broker: Annotated[
         list[str] | None,
         typer.Option("--broker", metavar="ID=VALUE", help="Value of that label for a broker; may be repeated."),
-    ] = None,
+    ] = None
     from_file: Annotated[
         Path | None, typer.Option("--from-file", metavar="FILE", help="Read samples from a file: JSON lines or CSV.")
-    ] = None,
-    repeat: Annotated[
-        bool, typer.Option("--repeat/--once", help="Take samples until interrupted, or only once.")
-    ] = False,
+    ] = None
+    repeat: Annotated[bool, typer.Option("--repeat/--once", help="Take samples until interrupted, or only once.")] = (
+        False
+    )
     interval_s: Annotated[
         float | None,
         typer.Option(
@@ -195,11 +171,11 @@ def sample(
             max=3_600,
             help="Time between two samples. Default: from the settings.",
         ),
-    ] = None,
+    ] = None
     count: Annotated[
         int | None,
         typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: number of samples to take."),
-    ] = None,
+    ] = None
     gap_s: Annotated[
         float,
         typer.Option(
@@ -209,7 +185,7 @@ def sample(
             max=600,
             help="Time between the two measurements of a sample; 0: one measurement.",
         ),
-    ] = 10.0,
+    ] = 10.0
     failures_max: Annotated[
         int,
         typer.Option(
@@ -219,82 +195,68 @@ def sample(
             max=10**6,
             help="With --repeat: consecutive failures before giving up.",
         ),
-    ] = FAILURES_MAX,
+    ] = FAILURES_MAX
     to_file: Annotated[
         Path | None,
         typer.Option("--to-file", metavar="FILE", help="Append the samples to a file instead of the topic."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples without writing them.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Show loads from existing samples; take none.")] = False,
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples without writing them.")] = False
+    show: Annotated[bool, typer.Option("--show", help="Show loads from existing samples; take none.")] = False
     window: Annotated[
         str | None,
         typer.Option(
             "--window", metavar="LENGTH", help="With --show: average samples of this time. Default: from the settings."
         ),
-    ] = None,
+    ] = None
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Most rows of the table of partitions.")
-    ] = SHOWN_MAX,
-    output: OutputAs = Output.TABLE,
-) -> None:
+    ] = SHOWN_MAX
+
+
+@with_connection
+@expanded
+def sample(connect: Connect, asked: SampleOptions, output: OutputAs = Output.TABLE) -> None:
     """Measure the load of each partition and write it to the sample topic; or show the loads (--show)."""
-    if show and (dry_run or to_file or repeat or source or from_file):
-        raise _usage("--show takes no samples", "Omit the options of sources and outputs.")
-    if dry_run and to_file:
-        raise _usage("--dry-run and --to-file are mutually exclusive", "Use one of them.")
-    if count is not None and not repeat:
-        raise _usage("--count requires --repeat", "Use --repeat --count N.")
-    if from_file is not None and source not in {None, FILE}:
-        raise _usage(f"--from-file requires the source file, not {source}", "Omit --source.")
+    if asked.show and (asked.dry_run or asked.to_file or asked.repeat or asked.source or asked.from_file):
+        raise usage_error("--show takes no samples", "Omit the options of sources and outputs.")
+    if asked.dry_run and asked.to_file:
+        raise usage_error("--dry-run and --to-file are mutually exclusive", "Use one of them.")
+    if asked.count is not None and not asked.repeat:
+        raise usage_error("--count requires --repeat", "Use --repeat --count N.")
+    if asked.from_file is not None and asked.source not in {None, FILE}:
+        raise usage_error(f"--from-file requires the source file, not {asked.source}", "Omit --source.")
     need_extra("kafka")
-    settings = partitions_settings(connect.settings())
-    connection = connect()
-    topic = _topic(connection, settings)
-    if show:
-        show_loads(topic, settings, window, limit, output)
-        return
+    from loaddata.samples.admin import open_admin
+    from loaddata.samples.sample_topic import SampleTopic
     from loaddata.samples.sources import SourceOptions, open_source
 
-    named = source or (FILE if from_file else "prometheus" if endpoint or server else LOG_DIRS)
-    pace = SampleSchedule(interval_s or settings.sample.interval_s, gap_s, count if repeat else 1, failures_max)
-    with _admin(connection, settings) as admin:
-        options = SourceOptions(
-            endpoints=tuple(endpoint or ()),
-            server=server or "",
-            broker_label=broker_label,
-            brokers=_brokers(broker or ()),
-            file=from_file,
-            admin=admin,
-            timeout_s=settings.sample.timeout_s,
-        )
-        rounds = _Rounds(
-            source=open_source(named, options), admin=admin, topic=topic, pace=pace, to_file=to_file, dry_run=dry_run
-        )
-        rounds.run(repeat=repeat, output=output, limit=limit)
-    if dry_run and output is not Output.JSON:
-        say_dry_run(connection.cluster)
-
-
-def _usage(message: str, hint: str) -> CommandError:
-    return CommandError(message, hint=hint, code=ExitCode.USAGE)
-
-
-def _topic(connection: Connection, settings: PartitionsSettings) -> SampleTopic:
-    from loaddata.samples.sample_topic import SampleTopic
-
-    return SampleTopic(
+    settings = partitions_settings(connect.settings())
+    connection = connect()
+    topic = SampleTopic(
         connection.client,
         settings.sample.topic,
         window_s=settings.sample.window_s,
         replication_factor=settings.replication_factor,
         timeout_s=connection.timeout_s,
     )
-
-
-def _admin(connection: Connection, settings: PartitionsSettings) -> Any:
-    from loaddata.samples.admin import open_admin
-
-    return open_admin(connection.client, timeout_s=max(connection.timeout_s, settings.sample.timeout_s))
+    if asked.show:
+        show_loads(topic, settings, asked.window, asked.limit, output)
+        return
+    named = asked.source or (FILE if asked.from_file else "prometheus" if asked.endpoint or asked.server else LOG_DIRS)
+    with open_admin(connection.client, timeout_s=max(connection.timeout_s, settings.sample.timeout_s)) as admin:
+        options = SourceOptions(
+            endpoints=tuple(asked.endpoint or ()),
+            server=asked.server or "",
+            broker_label=asked.broker_label,
+            brokers=_brokers(asked.broker or ()),
+            file=asked.from_file,
+            admin=admin,
+            timeout_s=settings.sample.timeout_s,
+        )
+        interval_s = asked.interval_s or settings.sample.interval_s
+        _Rounds(asked, output, open_source(named, options), admin, topic, interval_s).run()
+    if asked.dry_run and output is not Output.JSON:
+        say_dry_run(connection.cluster)
 
 
 def _brokers(values: Sequence[str]) -> Mapping[str, int]:
@@ -302,58 +264,59 @@ def _brokers(values: Sequence[str]) -> Mapping[str, int]:
     for text in values:
         number, equals, value = text.partition("=")
         if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
-            raise _usage(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
+            raise usage_error(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
         labels[value] = int(number)
     return labels
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Rounds:
     """Successive rounds of samples."""
 
+    asked: SampleOptions
+    output: Output
     source: PartitionSource
     admin: KafkaAdminClient
     topic: SampleTopic
-    pace: SampleSchedule
-    to_file: Path | None
-    dry_run: bool
+    interval_s: float
     created: bool = False
     looked: bool = False
 
-    def run(self, *, repeat: bool, output: Output, limit: int) -> None:
-        """Run all rounds; raise the last error after too many consecutive failures."""
-        done = failures = 0
-        while self.pace.count is None or done < self.pace.count:
+    def run(self) -> None:
+        asked, done, failures = self.asked, 0, 0
+        count = asked.count if asked.repeat else 1
+        while count is None or done < count:
             if done:
                 self._sleep()
             done += 1
             try:
-                self._round(repeat=repeat, output=output, limit=limit)
+                self._round()
                 failures = 0
             except StateChannelError as error:
                 failures += 1
-                if not repeat or failures >= self.pace.failures_max or error.exit_code == ExitCode.USAGE:
+                if not asked.repeat or failures >= asked.failures_max or error.exit_code == ExitCode.USAGE:
                     raise
-                say(cell(f"no sample ({failures} of at most {self.pace.failures_max} in a row): {error}"))
+                say(cell(f"no sample ({failures} of at most {asked.failures_max} in a row): {error}"))
 
     def _sleep(self) -> None:
         """Sleep until the next interval begins; all samplers share its boundaries."""
         now_s = time.time()
-        time.sleep(self.pace.interval_s - now_s % self.pace.interval_s)
+        time.sleep(self.interval_s - now_s % self.interval_s)
 
-    def _round(self, *, repeat: bool, output: Output, limit: int) -> None:
-        if not (self.dry_run or self.to_file or self.created):
+    def _round(self) -> None:
+        asked = self.asked
+        if not (asked.dry_run or asked.to_file or self.created):
             self.topic.create()
             self.created = True
         taken = self._look()
-        written = 0 if self.dry_run else self._write(taken)
+        written = 0 if asked.dry_run else self._write(taken)
         document = round_fields(taken, written)
-        if output is Output.JSON:
-            if self.dry_run:
+        if self.output is Output.JSON:
+            if asked.dry_run:
                 document |= {"taken": [asdict(sample) for sample in taken.samples]}
-            (print_json_line if repeat else print_json)(document)
+            (print_json_line if asked.repeat else print_json)(document)
         else:
-            _show(taken, document, rows=limit if self.dry_run else 0)
+            _show(taken, document, rows=asked.limit if asked.dry_run else 0)
         for remark in (*taken.remarks, *(f"broker {broker}: {why}" for broker, why in sorted(taken.silent.items()))):
             say(cell(f"note: {remark}"))
         if not taken.samples:
@@ -366,9 +329,9 @@ class _Rounds:
         from loaddata.samples.sources import looks_again
 
         taken = self._take()
-        if not self.looked and self.pace.gap_s and looks_again(taken):
-            say(f"measuring again in {self.pace.gap_s:g} s, as traffic is computed from growth")
-            time.sleep(self.pace.gap_s)
+        if not self.looked and self.asked.gap_s and looks_again(taken):
+            say(f"measuring again in {self.asked.gap_s:g} s, as traffic is computed from growth")
+            time.sleep(self.asked.gap_s)
             taken = self._take()
         self.looked = True
         return taken
@@ -377,13 +340,13 @@ class _Rounds:
         from loaddata.samples.kafka_cluster import read_layout
 
         now_ms = clocks.now_ms()
-        interval_ms = round(self.pace.interval_s * 1_000)
+        interval_ms = round(self.interval_s * 1_000)
         layout = read_layout(self.admin, now_ms=now_ms)
         return self.source.take(layout, taken_at_ms=now_ms - now_ms % interval_ms, mono_s=time.monotonic())
 
     def _write(self, taken: SampledMinute) -> int:
-        if self.to_file is not None:
-            return _to_file(self.to_file, taken)
+        if self.asked.to_file is not None:
+            return _to_file(self.asked.to_file, taken)
         written = self.topic.write(taken.samples)
         if written.failed or written.refused:
             say(
@@ -430,20 +393,17 @@ def _why(taken: SampledMinute) -> str:
 def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> None:
     if rows:
         shown = taken.samples[:rows]
-        print_table(
-            ("topic", "partition", "broker", "disk", "bytes in/s", "bytes out/s", "cpu %"),
-            [
-                (
-                    sample.topic,
-                    sample.partition,
-                    sample.broker,
-                    sample.disk_bytes,
-                    sample.bytes_in_per_s,
-                    sample.bytes_out_per_s,
-                    None if sample.cpu_share is None else 100 * sample.cpu_share,
-                )
-                for sample in shown
-            ],
+        print_rows(
+            (
+                "topic",
+                "partition",
+                "broker",
+                Column("disk", of="disk_bytes"),
+                Column("bytes in/s", of="bytes_in_per_s"),
+                Column("bytes out/s", of="bytes_out_per_s"),
+                Column("cpu %", of=lambda sample: None if sample.cpu_share is None else 100 * sample.cpu_share),
+            ),
+            shown,
             empty="no samples",
         )
         if len(taken.samples) > len(shown):

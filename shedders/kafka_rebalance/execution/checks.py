@@ -42,9 +42,6 @@ def findings(
     """All findings, those that refuse the plan first.
 
     Args:
-        plan: Plan to execute.
-        layout: The cluster as it is.
-        begun: Whether it was begun before.
         accept_unmet: Allow a plan that leaves hard goals unmet.
     """
     if layout.cluster_id != plan.cluster_id:
@@ -64,11 +61,6 @@ def findings(
 
 
 def require_not_refused(results: list[ExecutionFinding]) -> None:
-    """Refuse the plan if a finding does.
-
-    Raises:
-        ExecutionRefusedError: With all reasons.
-    """
     refused = [finding for finding in results if finding.refused]
     if refused:
         raise ExecutionRefusedError("; ".join(finding.text for finding in refused), hint=refused[0].hint)
@@ -228,12 +220,7 @@ def settled_layout(
     Brokers learn of a reassignment's end at different times, so one answer may show it and another one not.
 
     Args:
-        timeout_s: Bound of the tries of each call.
         settle_s: How long a deviation must last.
-        wait: Waits for a number of seconds.
-
-    Raises:
-        KafkaAdapterError: Kafka is out of reach.
     """
     ends_s = time.monotonic() + settle_s
     while True:

@@ -14,8 +14,7 @@ from kafka.admin import ConfigResource
 from kafka.structs import TopicPartitionReplica
 
 from loaddata.samples.admin import ask, kafka_errors, words_of
-from loaddata.samples.kafka_cluster import partition_of
-from loaddata.samples.partitions import KafkaTopic
+from loaddata.samples.kafka_cluster import replicas_in, topic_of
 from shedders.kafka_rebalance.execution.throttle import BROKER, EVERY_RATE, LISTS, TOPIC
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
@@ -31,6 +30,7 @@ from shedders.kafka_rebalance.execution.values import (
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
+    from loaddata.samples.partitions import KafkaTopic
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 
 PREFERRED: Final = 0
@@ -50,10 +50,8 @@ class ClusterPort:
     """Implementation of the runner's `Port`.
 
     Args:
-        admin: From `loaddata.samples.admin.open_admin`.
         plan: Its topics are read; of other topics only under-replicated partitions and reassignments.
         min_isr: Of its topics, as read when the execution began.
-        timeout_s: Time limit of one answer.
     """
 
     def __init__(
@@ -73,9 +71,6 @@ class ClusterPort:
         """Read the cluster; see `Port`.
 
         Reassignments are read first: one that ends between the two answers then appears to be still in flight.
-
-        Raises:
-            StateChannelError: Kafka did not answer, or refuses it.
         """
         with kafka_errors("looking at the cluster"):
             admin, wait_s = self._admin, self._timeout_s
@@ -119,20 +114,14 @@ class ClusterPort:
                     with kafka_errors(f"looking at topic {name}"):
                         raise error
                 continue
-            parts = sorted(description["partitions"], key=lambda part: int(part["partition_index"]))
             urps |= {
-                (name, part["partition_index"]) for part in parts if len(part["isr_nodes"]) < len(part["replica_nodes"])
+                (name, part["partition_index"])
+                for part in description["partitions"]
+                if len(part["isr_nodes"]) < len(part["replica_nodes"])
             }
-            if name not in wanted or [part["partition_index"] for part in parts] != list(range(len(parts))):
-                continue
-            topics[name] = KafkaTopic(
-                name=name,
-                partitions=tuple(
-                    partition_of(part, under_way.get((name, part["partition_index"]), {})) for part in parts
-                ),
-                topic_id=str(description.get("topic_id") or ""),
-                min_isr=self._min_isr.get(name, 1),
-            )
+            topic = topic_of(description, under_way, []) if name in wanted else None
+            if topic is not None:
+                topics[name] = replace(topic, min_isr=self._min_isr.get(name, 1))
         return topics, frozenset(urps)
 
     def _copied(
@@ -153,10 +142,9 @@ class ClusterPort:
             except (kafka_python.KafkaError, OSError):
                 return None
             for directory in answer["log_dirs"]:
-                for reported in directory["topics"]:
-                    for part in reported["partitions"]:
-                        key = (reported["name"], part["partition_index"], broker)
-                        sizes[key] = max(sizes.get(key, 0), part["partition_size"])
+                for topic_name, number, size, _ in replicas_in(directory):
+                    key = topic_name, number, broker
+                    sizes[key] = max(sizes.get(key, 0), size)
         return sizes
 
     def _dirs(self, alive: frozenset[int]) -> dict[ReplicaKey, ReplicaDir]:
@@ -176,16 +164,12 @@ class ClusterPort:
             result |= {(topic, number, broker): ReplicaDir() for topic, of in partitions.items() for number in of}
             for directory in answer["log_dirs"]:
                 path = directory["log_dir"]
-                for reported in directory["topics"]:
-                    for part in reported["partitions"]:
-                        key, size = (reported["name"], part["partition_index"], broker), part["partition_size"]
-                        now = result.get(key, ReplicaDir())
-                        is_future = part["is_future_key"]
-                        result[key] = (
-                            replace(now, future_path=path, future_bytes=size)
-                            if is_future
-                            else replace(now, path=path, size_bytes=size)
-                        )
+                for topic, number, size, is_future in replicas_in(directory):
+                    now = result.get((topic, number, broker), ReplicaDir())
+                    there = (
+                        {"future_path": path, "future_bytes": size} if is_future else {"path": path, "size_bytes": size}
+                    )
+                    result[topic, number, broker] = replace(now, **there)
         return result
 
     def _configs(
@@ -302,7 +286,6 @@ class ClusterPort:
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Elect preferred leaders; one that cannot lead yet is retried later."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in keys:
             by_topic[topic].append(partition)

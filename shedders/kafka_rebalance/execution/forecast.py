@@ -39,8 +39,6 @@ _OVER: Final = frozenset({MoveState.DONE, MoveState.ELECT, MoveState.REORDER, *L
 
 @dataclass(slots=True)
 class _ReplicaCopy:
-    """Copy of one replica."""
-
     key: Key
     source: int | None
     broker: int
@@ -62,7 +60,6 @@ class _RemainingPlan:
         self._numbers = {key: number for number, key in enumerate(moves)}
 
     def add_waiting(self, key: Key, partition: KafkaPartition) -> None:
-        """Add a partition that is not in flight."""
         self._partitions[key] = partition
         one_replica = self._pace.one_replica
         step = step_of(self._moves[key], partition, one_replica=one_replica, number=self._numbers[key])
@@ -70,7 +67,6 @@ class _RemainingPlan:
         self._sorted = False
 
     def add_in_flight(self, key: Key, partition: KafkaPartition, copied: Mapping[tuple[str, int, int], int]) -> None:
-        """Add a partition in flight."""
         target, leader = target_of(partition), partition.leader
         now = tuple(broker for broker in partition.replicas if broker not in partition.adding)
         planned = self._moves[key].size_bytes or 0
@@ -162,15 +158,7 @@ def forecast_s(
     pace: PaceSettings,
     rate_bytes_per_s: float,
 ) -> float | None:
-    """Time until the plan is done, at the present pace; None: too many partitions are open.
-
-    Args:
-        statuses: State of each planned partition.
-        topics: Present topics.
-        copied: Known bytes of replicas in flight and of their leaders.
-        pace: Bounds and order of the execution.
-        rate_bytes_per_s: Rate of a broker in each direction.
-    """
+    """Time until the plan is done, at the present pace; None: too many partitions are open."""
     moves = {move.key: move for move in plan.moves}
     open_keys = [key for key, status in statuses.items() if status.state not in _OVER]
     if len(open_keys) > FORECAST_PARTITIONS_MAX:

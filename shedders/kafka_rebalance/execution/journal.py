@@ -15,18 +15,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PartitionsError, PlanUnknownError
-from shedders.kafka_rebalance.execution.state_records import record
+from shedders.kafka_rebalance.execution.state_topic import StateTopic, record
 from shedders.kafka_rebalance.execution.values import OperatorRequests
 from statechannel.kafka.errors import KafkaAdapterError
-
-if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.state_topic import StateTopic
-
 
 JOURNAL: Final = "journal.jsonl"
 PLAN: Final = "plan.json"
@@ -47,11 +43,7 @@ def _state_errors(doing: str, path: Path) -> Iterator[None]:
 
 
 def folder_of(root: Path, plan_id: str) -> Path:
-    """Folder of a plan; it need not exist.
-
-    Raises:
-        PlanUnknownError: The id is not valid: it would be a path.
-    """
+    """Folder of a plan; it need not exist."""
     if not _NAME.fullmatch(plan_id):
         raise PlanUnknownError(
             f"{plan_id!r} is not a valid plan id", hint="`statechannel partitions status` shows the ids."
@@ -60,11 +52,7 @@ def folder_of(root: Path, plan_id: str) -> Path:
 
 
 def plan_ids(root: Path) -> list[str]:
-    """Ids of the plans in this folder, newest journal first.
-
-    Raises:
-        StateFolderError: It cannot be read.
-    """
+    """Ids of the plans in this folder, newest journal first."""
     with _state_errors("read", root):
         if not root.exists():
             return []
@@ -73,11 +61,6 @@ def plan_ids(root: Path) -> list[str]:
 
 
 def has_plan(folder: Path) -> bool:
-    """Whether the folder of a plan is there.
-
-    Raises:
-        StateFolderError: It cannot be read.
-    """
     with _state_errors("read", folder):
         return (folder / PLAN).exists()
 
@@ -88,11 +71,6 @@ def _changed(folder: Path) -> float:
 
 
 def write_durable(path: Path, raw: bytes) -> None:
-    """Write a file atomically and sync it to disk.
-
-    Raises:
-        StateFolderError: It cannot be written.
-    """
     with _state_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
@@ -113,11 +91,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_journal(folder: Path) -> list[dict[str, Any]]:
-    """Events in order; a torn last line is ignored.
-
-    Raises:
-        StateFolderError: It cannot be read, or is broken before its last line.
-    """
+    """Events in order; a torn last line is ignored."""
     path = folder / JOURNAL
     with _state_errors("read", path):
         raw = path.read_bytes() if path.exists() else b""
@@ -142,14 +116,7 @@ def _events(raw: bytes, path: Path) -> Iterator[tuple[dict[str, Any], int]]:
 
 
 class Journal:
-    """Append-only journal of events. A context manager.
-
-    Args:
-        folder: Folder of the plan; created if missing.
-
-    Raises:
-        StateFolderError: It cannot be read or written.
-    """
+    """Append-only journal of events. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
@@ -196,11 +163,7 @@ class Journal:
 
 @contextmanager
 def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
-    """Lock held by one executor of this machine, until its process ends.
-
-    Raises:
-        ExecutionRefusedError: Another executor holds it.
-    """
+    """Lock held by one executor of this machine, until its process ends."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id) or "unknown"
     path = root / f"{name}.lock"
     with _state_errors("lock", path):
@@ -222,15 +185,6 @@ def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
         os.close(handle)
 
 
-def locked(root: Path, cluster_id: str) -> bool:
-    """Whether an executor of this machine holds the lock of the cluster."""
-    try:
-        with cluster_lock(root, cluster_id):
-            return False
-    except ExecutionRefusedError:
-        return True
-
-
 BACKLOG_MAX: Final = 10_000
 EVENTS_AT_ONCE: Final = 50
 BEATS: Final = 4
@@ -241,7 +195,6 @@ class ExecutionLedger:
     """Ledger of an execution: journal first, then the state topic.
 
     Args:
-        now_ms: Wall-clock time.
         on_batch: Called before a batch is recorded, for rollback files.
     """
 
@@ -261,14 +214,9 @@ class ExecutionLedger:
         self._number = max((int(event["n"]) for event in journal.events), default=0)
         self._backlog: list[dict[str, Any]] = []
         self._heard = OperatorRequests()
-        self.topic_trouble = ""
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
-        """See `runner.LedgerPort`. Events that the topic did not accept are sent again with the next event; the journal has them.
-
-        Raises:
-            StateFolderError: The journal cannot be written.
-        """
+        """See `runner.LedgerPort`. Events that the topic did not accept are sent again with the next; the journal has them."""
         if event == "batch":
             self._on_batch(facts)
         self._number += 1
@@ -287,11 +235,9 @@ class ExecutionLedger:
                 self._topic.append(
                     self._plan_id, [record("events", self._plan_id, executor=self._executor, events=part)]
                 )
-            except KafkaAdapterError as error:
-                self.topic_trouble = str(error)
+            except KafkaAdapterError:
                 del self._backlog[:-BACKLOG_MAX]
                 return
-            self.topic_trouble = ""
             del self._backlog[: len(part)]
 
     def publish(self, events: list[dict[str, Any]]) -> None:
@@ -303,8 +249,7 @@ class ExecutionLedger:
         """See `runner.LedgerPort`; while the topic cannot be read, the last requests hold."""
         try:
             book = self._topic.read()
-        except KafkaAdapterError as error:
-            self.topic_trouble = str(error)
+        except KafkaAdapterError:
             return self._heard, ""
         self._heard = book.book(self._plan_id).asked
         holder = book.holder
@@ -313,11 +258,7 @@ class ExecutionLedger:
 
 
 class HeartbeatSender:
-    """Heartbeats of this executor on the topic, from a separate thread; a context manager.
-
-    Args:
-        every_s: Time between two heartbeats.
-    """
+    """Heartbeats of this executor on the topic, from a separate thread; a context manager."""
 
     def __init__(self, topic: StateTopic, plan_id: str, executor: str, *, every_s: float) -> None:
         self._topic, self._plan_id, self._executor, self._every_s = topic, plan_id, executor, every_s

@@ -98,7 +98,6 @@ class LogDirProgress:
 def dir_progress_of(
     plan: ReassignmentPlan, statuses: Mapping[ReplicaKey, MoveStatus], dirs: Mapping[ReplicaKey, ReplicaDir]
 ) -> LogDirProgress:
-    """Compute the progress; see `dir_statuses_of`."""
     counts, left, done, flying, busy = Counter[MoveState](), Counter[int](), 0, 0, set[int]()
     for move in plan.dir_moves:
         state = statuses.get(move.key, _WAITING).state
@@ -121,21 +120,6 @@ def dir_progress_of(
         left_of=+left,
         busy=frozenset(busy),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirsWatched:
-    """What `stops.StopWatch` has to know of moves between directories.
-
-    Attributes:
-        brokers: Brokers of moves that are not done.
-        lost: Moves that others have changed.
-        in_flight: Bytes in the new directory of each move in flight, where they are known.
-    """
-
-    brokers: frozenset[int] = frozenset()
-    lost: tuple[tuple[ReplicaKey, MoveStatus], ...] = ()
-    in_flight: tuple[tuple[ReplicaKey, int], ...] = ()
 
 
 class LogDirMoves:
@@ -163,17 +147,14 @@ class LogDirMoves:
 
     @property
     def over(self) -> bool:
-        """Whether all are done."""
-        return self._open() == set()
+        return not self.open
 
     @property
     def settled(self) -> bool:
-        """Whether all are done or refused."""
-        return self._open() <= set(self.refused)
+        return self.open <= set(self.refused)
 
     @property
     def moving(self) -> tuple[ReplicaKey, ...]:
-        """Those in flight."""
         return tuple(key for key, status in self.statuses.items() if status.state is MoveState.MOVING)
 
     @property
@@ -181,25 +162,24 @@ class LogDirMoves:
         return dir_progress_of(self._plan, self.statuses, self._dirs)
 
     @property
-    def watched(self) -> DirsWatched:
-        return DirsWatched(
-            brokers=frozenset(key[2] for key in self._open()),
-            lost=tuple((key, status) for key, status in self.statuses.items() if status.state is MoveState.CHANGED),
-            in_flight=tuple((key, self._dirs[key].future_bytes) for key in self.moving if key in self._dirs),
-        )
+    def in_flight(self) -> dict[ReplicaKey, int]:
+        """Bytes in the new directory of each replica that is being copied, where they are known."""
+        return {key: self._dirs[key].future_bytes for key in self.moving if key in self._dirs}
 
-    def _open(self) -> set[ReplicaKey]:
+    @property
+    def open(self) -> set[ReplicaKey]:
+        """Replicas that are not in their planned directories."""
         return {key for key in self._moves if self.statuses.get(key, _WAITING).state is not MoveState.DONE}
 
     def pending(self, now_s: float) -> bool:
         """Whether a request is not visible yet."""
-        return any(self._just_asked(key, now_s) for key in self._open())
+        return any(self._just_asked(key, now_s) for key in self.open)
 
     def held(self, now_s: float) -> dict[Key, str]:
         """Partitions with a replica that does not move though nothing is under way, with the reason."""
         return {
             key[:2]: f"{replica_text(key)} does not go to {self._moves[key].after}"
-            for key in sorted(self._open() - set(self.refused) - set(self.moving))
+            for key in sorted(self.open - set(self.refused) - set(self.moving))
             if not self._just_asked(key, now_s)
         }
 
@@ -253,7 +233,6 @@ class LogDirMoves:
         )
 
     def start(self, chosen: Mapping[ReplicaKey, str], batch: int) -> Iterable[Effect]:
-        """Effects that start moves, in order."""
         if not chosen:
             return
         facts = {
@@ -290,7 +269,6 @@ class LogDirMoves:
             yield MoveDirs(targets=back)
 
     def take_result(self, effect: MoveDirs, answer: CallAnswer, now_s: float) -> None:
-        """Take in the result of an effect. One of unknown result is observed before it is retried."""
         if effect.arriving:
             return  # a directory that the broker does not remember is a move of its own later
         for key in effect.targets:

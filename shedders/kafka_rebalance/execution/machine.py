@@ -70,8 +70,6 @@ class ExecutionMachine:
     """State machine of one execution.
 
     Args:
-        plan: Plan to execute.
-        pace: Speed and tolerances.
         recorded: State folded from the journal; empty for a new plan. Written events are added to it.
 
     Attributes:
@@ -109,18 +107,15 @@ class ExecutionMachine:
 
     @property
     def request(self) -> ExecutionRequest:
-        """Request of operators that is in force."""
         return self._request
 
     def times(self, now_s: float) -> ProgressTimes:
-        """Times and marks of this executor, for its progress."""
         driven = self._request is ExecutionRequest.GO and self._stop is None
         pace = self._pace.model_copy(update={"throttle_bytes_per_s": self._throttling.rate})
         return self._progress.times(now_s, pace, driven=driven)
 
     @property
     def dirs(self) -> LogDirProgress:
-        """Progress of moves between log directories."""
         return self._dirs.progress
 
     @property
@@ -138,12 +133,7 @@ class ExecutionMachine:
         return self.ended
 
     def step(self, now_s: float, seen: Observation) -> tuple[Effect, ...]:
-        """Effects to perform now, in order; after an effect that was not accepted the rest must be skipped.
-
-        Args:
-            now_s: Monotonic time.
-            seen: Observation of the cluster after all earlier effects.
-        """
+        """Effects to perform now, in order; after an effect that was not accepted the rest must be skipped."""
         if self.ended is not None:
             return ()
         self._throttling.learn(seen.configs or {})
@@ -204,7 +194,7 @@ class ExecutionMachine:
         mark = self._progress.due(now_s, self.statuses, seen.topics, seen.copied, self._dirs.progress)
         if mark is not None:
             yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
-        stop = self._watch.check(now_s, seen, self.statuses, self._moves, self._dirs.watched)
+        stop = self._watch.check(now_s, seen, self.statuses, self._moves, self._dirs)
         for text in self._watch.remarks:
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
@@ -257,7 +247,9 @@ class ExecutionMachine:
             chosen, dirs = [], {}
         yield from throttle or ()
         yield from self._dirs.place(chosen, seen)
-        yield from self._start(chosen)
+        if chosen:
+            targets = {step.key: step.target for step in chosen}
+            yield from self._batch(targets, size_bytes=sum(step.size_bytes for step in chosen))
         yield from self._dirs.start(dirs, self._recorded.batches + (2 if chosen else 1))
         yield from self._finished_topics()
         self._stop_if_blocked(now_s, moving, [*chosen, *dirs], held)
@@ -336,19 +328,12 @@ class ExecutionMachine:
                 copies.append(Copy(key, frozenset(partition.replicas) - adding, adding))
         return self._throttling.needed(copies, seen.alive, {key[2] for key in (*self._dirs.moving, *dirs)})
 
-    def _start(self, chosen: list[PartitionStep]) -> Iterable[Effect]:
-        if not chosen:
-            return
-        yield from self._batch(
-            {step.key: step.target for step in chosen}, size_bytes=sum(step.size_bytes for step in chosen)
-        )
-
     def _batch(self, targets: Mapping[Key, tuple[int, ...]], *, size_bytes: int) -> Iterable[Effect]:
         batch = self._recorded.batches + 1
         partitions = [[*key, list(target)] for key, target in targets.items()]
         facts = {"batch": batch, "partitions": partitions, "size_bytes": size_bytes}
         yield JournalWrite(event=ExecutionEvent.BATCH, facts=facts)
-        yield Submit(batch=batch, targets=targets)
+        yield Submit(targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
         going = {key[0] for key, status in self.statuses.items() if status.state is not MoveState.DONE}

@@ -84,7 +84,6 @@ def next_target(move: PartitionMove, replicas: Sequence[int], *, one_replica: bo
 
 
 def target_of(partition: KafkaPartition) -> tuple[int, ...]:
-    """Replicas of a partition after its reassignment."""
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
@@ -100,7 +99,6 @@ def status_of_partition(move: PartitionMove, topic: KafkaTopic | None, topic_id:
     """State of a partition.
 
     Args:
-        move: Planned move.
         topic: Present state of its topic; None: it does not exist.
         topic_id: Topic id that the plan was made for; empty: unknown.
     """
@@ -160,12 +158,9 @@ class PartitionStep:
     """One partition that may be moved next, or is in flight.
 
     Attributes:
-        key: Topic and partition.
         target: Replicas to request.
         brokers: Brokers whose parallelism it counts for.
-        size_bytes: Known bytes to copy.
         under_replicated: It goes first.
-        number: Position in the plan.
     """
 
     key: Key
@@ -199,7 +194,6 @@ def concerned(leader: int | None, now: Sequence[int], target: Sequence[int]) -> 
 
 
 def step_of(move: PartitionMove, partition: KafkaPartition, *, one_replica: bool, number: int) -> PartitionStep:
-    """Next step of a partition that is not in flight."""
     now = partition.replicas
     target = next_target(move, now, one_replica=one_replica)
     return PartitionStep(

@@ -47,17 +47,12 @@ class ExecutionStatus:
 
     Attributes:
         state: running, paused, cancelling, dead (its executor is gone), done, cancelled, stopped, not begun.
-        executor: Present executor, if running.
         last_executor: Newest executor, running or not.
-        running: Whether the plan is being executed.
         undriven_since_ms: Last sign of life of the last executor, where none is left and the plan is not done; else None.
         unsent: Partitions that no executor will start then.
         log_dirs: Moves between log directories, which `progress` counts by bytes only.
-        throttle_bytes_per_s: The rate in force.
         throttles_left: Brokers and topics whose throttle is not restored yet.
-        stop: Kind, reason and hint of the end.
         next_step: What an operator has to do, as a sentence; empty: nothing.
-        refused: Partitions that Kafka refused, with the reason.
     """
 
     plan_id: str
@@ -81,12 +76,6 @@ class ExecutionStatus:
 
 
 def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> ExecutionStatus:
-    """Read the present status of a plan.
-
-    Raises:
-        KafkaAdapterError: Kafka is out of reach.
-        ExecutionRefusedError: The plan is for another cluster, whose topics are not those of this one.
-    """
     plan, past = known.plan, known.recorded
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
         seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).observe(full=True, configs=())
@@ -198,14 +187,11 @@ class DryRun:
     """Result of a dry run.
 
     Attributes:
-        plan_id: Id of the plan.
         open_count: Partitions that are not done yet.
         copied_bytes: Bytes still to copy between brokers.
         dirs_open: Replicas that are not in their planned log directories yet.
         dir_bytes: Bytes still to copy between log directories.
         waves: Batches, as if each finished as a whole.
-        estimate: Estimate of the duration.
-        findings: Findings of the checks.
     """
 
     plan_id: str
@@ -219,11 +205,6 @@ class DryRun:
 
 
 def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool) -> DryRun:
-    """Compute what an execution would do, from the present cluster.
-
-    Raises:
-        KafkaAdapterError: Kafka is out of reach.
-    """
     layout = _present_layout(place, plan)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
@@ -283,9 +264,6 @@ def reverse(
     """Plan that moves each partition of `plan` back to its former replicas, in their former order, and their directories.
 
     Partitions that others have changed since then stay, with a remark. The first replica becomes leader again.
-
-    Raises:
-        ExecutionRefusedError: The plan is for another cluster, or partitions are in flight.
     """
     if layout.cluster_id != plan.cluster_id:
         raise ExecutionRefusedError(

@@ -58,7 +58,6 @@ class CopiedBytes:
     left_out: Counter[int] = field(default_factory=Counter)
 
     def take(self, source: int | None, broker: int, done: int, size: int, *, in_flight: bool = False) -> None:
-        """Count one replica."""
         self.done += done
         self.total += size
         self.left_into[broker] += size - done
@@ -69,7 +68,6 @@ class CopiedBytes:
 
     @property
     def busiest_left_bytes(self) -> int:
-        """Largest load left of a broker in one direction."""
         return max((*self.left_into.values(), *self.left_out.values()), default=0)
 
 
@@ -83,10 +81,7 @@ def copied_bytes(
     """Count the bytes of a plan.
 
     Args:
-        statuses: State of each planned partition.
-        topics: Present topics.
         copied: Known bytes of replicas in flight and of their leaders.
-        dirs: Progress of moves between log directories.
     """
     sizes = copied or {}
     result = CopiedBytes(
@@ -123,7 +118,6 @@ class ExecutionProgress:
 
     Attributes:
         partitions: Counts by state.
-        total: Partitions of the plan.
         done: Partitions with the planned replicas and leader.
         bytes_total: Bytes to copy; bytes_done: bytes copied, as the brokers report them for moves in flight.
         elapsed_s: Time since the first start: to the end of a plan that is done, else to now.
@@ -158,11 +152,8 @@ class ProgressTimes:
     """Times of an execution, and its earlier marks.
 
     Attributes:
-        now_ms: Present time.
-        elapsed_s: See `ExecutionProgress`.
         marks: Marks since the last change of the pace, in order.
         first: First mark of the execution; None: it has none.
-        pace: Bounds and order of the execution, with the throttle in force.
         driven: Whether an executor starts the partitions that wait.
     """
 
@@ -229,7 +220,6 @@ class ProgressRecorder:
         return {"bytes_done": mark.bytes_done, "busy_s": mark.busy_s}
 
     def times(self, now_s: float, pace: PaceSettings, *, driven: bool) -> ProgressTimes:
-        """Times of this executor, for `progress_of`."""
         return ProgressTimes(
             now_ms=round(now_s * 1_000),
             elapsed_s=now_s - (now_s if self._began_s is None else self._began_s),

@@ -69,13 +69,7 @@ class LedgerPort(Protocol):
 
 
 class Runner:
-    """Driver of one execution.
-
-    Args:
-        now_s: Monotonic clock.
-        wait: Waits for a number of seconds; may return early.
-        shown: Called after each step.
-    """
+    """Driver of one execution."""
 
     def __init__(
         self,

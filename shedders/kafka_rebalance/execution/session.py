@@ -34,17 +34,17 @@ from shedders.kafka_rebalance.execution.journal import (
 )
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
 from shedders.kafka_rebalance.execution.runner import Runner
-from shedders.kafka_rebalance.execution.state_records import (
+from shedders.kafka_rebalance.execution.state_topic import (
     Holder,
     PlanBook,
     StateBook,
+    StateTopic,
     event_name,
     in_order,
     merged,
     plan_records,
     record,
 )
-from shedders.kafka_rebalance.execution.state_topic import StateTopic
 from shedders.kafka_rebalance.execution.stops import SHOWN
 from shedders.kafka_rebalance.execution.values import (
     ExecutionEnd,
@@ -81,14 +81,7 @@ KEPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlace:
-    """Kafka cluster and state folder of executions.
-
-    Attributes:
-        client: Connection settings of Kafka.
-        settings: Settings of the planner.
-        root: State folder.
-        timeout_s: Time limit of one answer.
-    """
+    """Kafka cluster and state folder of executions."""
 
     client: ClientSettings
     settings: PartitionsSettings
@@ -109,8 +102,6 @@ class KnownPlan:
     """State of a plan, merged from the folder and the topic.
 
     Attributes:
-        plan: The plan.
-        events: Its events in order.
         holder: Executor that is alive, of any plan of the cluster.
         seen_at_ms: Last sign of life of the plan's executor in the topic, alive or not; 0: none.
     """
@@ -136,11 +127,6 @@ def host_name() -> str:
 
 
 def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
-    """Find a plan by its id.
-
-    Raises:
-        PlanUnknownError: Neither the folder nor the topic has it.
-    """
     folder = folder_of(place.root, plan_id)
     of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
     raw = of_topic.plan_bytes()
@@ -170,6 +156,12 @@ def alive_holder(book: StateBook | None) -> Holder | None:
     return holder
 
 
+def is_executed(book: StateBook | None, plan_id: str) -> bool:
+    """Whether an executor of this plan is alive."""
+    holder = alive_holder(book)
+    return holder is not None and holder.plan_id == plan_id
+
+
 def execute(
     place: ExecutionPlace,
     plan: ReassignmentPlan,
@@ -185,14 +177,10 @@ def execute(
 
     Args:
         wait: Waits for a number of seconds; may return early.
-        by: Name of the operator.
         runs: Called with the runner before it starts, for interrupts.
-        shown: Called after each step.
 
     Raises:
-        ExecutionRefusedError: The cluster or another executor forbids it; nothing was done.
-        KafkaAdapterError: Kafka is out of reach; nothing was done.
-        StateFolderError: The state cannot be written.
+        StateChannelError: The cluster, another executor or the state folder forbids it; nothing was done.
     """
     settings, pace = place.settings, place.settings.pace
     folder = folder_of(place.root, plan.id)
@@ -244,11 +232,7 @@ def execute(
 
 
 def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: str, **throttle: int | None) -> None:
-    """Send a request to the executor of the plan, which reads it with its next observation.
-
-    Raises:
-        KafkaAdapterError: The request may have been written or not.
-    """
+    """Send a request to the executor of the plan, which reads it with its next observation; after an error it may be sent."""
     with place.topic() as topic:
         topic.append(plan_id, [record("control", plan_id, by=by, **throttle, wish=str(request))])
 
@@ -262,11 +246,7 @@ def _checked(
     *,
     accept_unmet: bool,
 ) -> ClusterLayout:
-    """Layout of the cluster after all checks; to cancel, only the cluster must be the right one.
-
-    Raises:
-        ExecutionRefusedError: A check refuses the plan.
-    """
+    """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
     settle_s = place.settings.pace.settle_s
     layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
     results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
@@ -279,11 +259,7 @@ def _checked(
 
 
 def _require_same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None:
-    """Check that the id belongs to this plan, as journal, topic and rollback files use it.
-
-    Raises:
-        PlanUnusableError: Another plan was started with this id.
-    """
+    """Check that the id belongs to this plan, as journal, topic and rollback files use it."""
     recorded_plans = []
     with suppress(PlanUnusableError):
         if has_plan(folder):
@@ -318,9 +294,6 @@ def _claim(
 
     Returns:
         Whether it waited, so that earlier reads are out of date.
-
-    Raises:
-        ExecutionRefusedError: Another executor is alive.
     """
     reported_at_ms: int | None = None
     waited = False

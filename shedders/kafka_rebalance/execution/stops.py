@@ -5,15 +5,14 @@ A condition must last, as a single observation may come from a broker with stale
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.log_dir_moves import DirsWatched
-from shedders.kafka_rebalance.execution.moves import MoveState
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
 
 if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.log_dir_moves import LogDirMoves
     from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.values import Key, Observation, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
@@ -29,23 +28,8 @@ NEW_PLAN: Final = "End it with `statechannel partitions cancel`, then make a new
 SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """Last change of a move in flight, and its time."""
-
-    sizes: tuple[int, ...]
-    isr: tuple[int, ...]
-    adding: tuple[int, ...]
-    since_s: float
-
-
 class StopWatch:
-    """Watch for conditions that stop an execution, and their durations.
-
-    Args:
-        plan: Plan that is executed.
-        pace: Grace periods.
-    """
+    """Watch for conditions that stop an execution, and their durations."""
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings) -> None:
         self._plan = plan
@@ -54,11 +38,9 @@ class StopWatch:
         self._first_alive: frozenset[int] = frozenset()
         self._baseline: frozenset[Key] | None = None
         self._extra: frozenset[Key] = frozenset()
-        self._progress: dict[Key, _Progress] = {}
+        self._sizes: dict[Key, tuple[int, ...]] = {}
+        self._progress: dict[Key | ReplicaKey, tuple[object, float]] = {}
         self._counts: dict[str, int] = {}
-        self._dirs = DirsWatched()
-        self._lost_dirs: frozenset[ReplicaKey] = frozenset()
-        self._dir_progress: dict[ReplicaKey, tuple[int, float]] = {}
         self.remarks: list[str] = []
 
     @property
@@ -72,15 +54,12 @@ class StopWatch:
         seen: Observation,
         statuses: Mapping[Key, MoveStatus],
         moves: Mapping[Key, PartitionMove],
-        dirs: DirsWatched,
+        dirs: LogDirMoves,
     ) -> ExecutionStop | None:
         """The most severe reason to stop, if any."""
-        self._dirs = dirs
         self._first_alive = self._first_alive or seen.alive
         self._learn(seen, statuses)
-        for stop in self._reasons(now_s, seen, statuses, moves):
-            return stop
-        return None
+        return next(self._reasons(now_s, seen, statuses, moves, dirs), None)
 
     def held(self, now_s: float, why: Mapping[Key, str]) -> ExecutionStop | None:
         """Stop if no move is in flight and none may start, for these reasons."""
@@ -116,7 +95,12 @@ class StopWatch:
         self._extra = extra - self._baseline
 
     def _reasons(
-        self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
+        self,
+        now_s: float,
+        seen: Observation,
+        statuses: Mapping[Key, MoveStatus],
+        moves: Mapping[Key, PartitionMove],
+        dirs: LogDirMoves,
     ) -> Iterator[ExecutionStop]:
         if seen.replaced_by:
             yield ExecutionStop(
@@ -130,8 +114,10 @@ class StopWatch:
                 reason=f"this is cluster {seen.cluster_id}, the plan is for {self._plan.cluster_id}",
                 hint="Check --bootstrap-servers.",
             )
-        yield from self._brokers(now_s, seen, statuses, moves)
-        yield from self._lost(now_s, statuses)
+        open_moves = (moves[key] for key, status in statuses.items() if status.state is not MoveState.DONE)
+        needed = {broker for move in open_moves for broker in move.after} | {broker for _, _, broker in dirs.open}
+        yield from self._brokers(now_s, seen, needed)
+        yield from self._lost(now_s, [*statuses.items(), *dirs.statuses.items()])
         if self._lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
             shown = ", ".join(named(key) for key in sorted(self._extra)[:SHOWN])
             yield ExecutionStop(
@@ -142,11 +128,9 @@ class StopWatch:
                 ),
                 hint=AFTER_MENDING,
             )
-        yield from self._stalled(now_s, seen, statuses)
+        yield from self._stalled(now_s, seen, statuses, dirs)
 
-    def _brokers(
-        self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
-    ) -> Iterator[ExecutionStop]:
+    def _brokers(self, now_s: float, seen: Observation, needed: set[int]) -> Iterator[ExecutionStop]:
         away = self._first_alive - seen.alive
         many = len(away) >= VANISHED_MIN and len(away) * VANISHED_SHARE >= len(self._first_alive)
         if self._lasts(now_s, "vanished", many, self._pace.settle_s):
@@ -155,12 +139,6 @@ class StopWatch:
                 reason=f"brokers {sorted(away)} of {len(self._first_alive)} are not alive",
                 hint=AFTER_MENDING,
             )
-        needed = {
-            broker
-            for key, status in statuses.items()
-            if status.state is not MoveState.DONE
-            for broker in moves[key].after
-        } | self._dirs.brokers
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(
@@ -169,58 +147,39 @@ class StopWatch:
                     hint=AFTER_MENDING,
                 )
 
-    def _lost(self, now_s: float, statuses: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
-        for key, status in statuses.items():
-            gone, changed = status.state is MoveState.GONE, status.state is MoveState.CHANGED
-            if self._lasts(now_s, ("lost", key), gone or changed, self._pace.settle_s):
-                kind = StopKind.TOPIC_GONE if gone else StopKind.CHANGED
+    def _lost(self, now_s: float, statuses: Iterable[tuple[object, MoveStatus]]) -> Iterator[ExecutionStop]:
+        for key, status in statuses:
+            if self._lasts(now_s, ("lost", key), status.state in LOST, self._pace.settle_s):
+                kind = StopKind.TOPIC_GONE if status.state is MoveState.GONE else StopKind.CHANGED
                 yield ExecutionStop(kind=kind, reason=status.reason, hint=NEW_PLAN)
-        lost = dict(self._dirs.lost)
-        for replica in {*lost, *self._lost_dirs}:
-            if self._lasts(now_s, ("lost", replica), replica in lost, self._pace.settle_s):
-                yield ExecutionStop(kind=StopKind.CHANGED, reason=lost[replica].reason, hint=NEW_PLAN)
-        self._lost_dirs = frozenset(lost)
 
-    def _stalled(self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
-        moving = [key for key, status in statuses.items() if status.state is MoveState.MOVING]
-        for key in moving:
+    def _stalled(
+        self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], dirs: LogDirMoves
+    ) -> Iterator[ExecutionStop]:
+        moving: dict[Key | ReplicaKey, tuple[object, str, str]] = {}
+        for key, status in statuses.items():
+            if status.state is not MoveState.MOVING:
+                continue
             partition = seen.at(key)
-            before = self._progress.get(key)
-            sizes = before.sizes if before is not None else ()
             if seen.copied is not None:
-                sizes = tuple(seen.copied.get((*key, broker), 0) for broker in partition.adding)
-            now = _Progress(sizes, partition.isr, partition.adding, now_s)
-            if before is None or replace(now, since_s=before.since_s) != before:
-                self._progress[key] = now
-            elif now_s - before.since_s >= self._pace.stalled_s:
+                self._sizes[key] = tuple(seen.copied.get((*key, broker), 0) for broker in partition.adding)
+            copied = self._sizes.get(key, ()), partition.isr, partition.adding
+            moving[key] = copied, f"{named(key)} is in flight to {list(partition.adding)}", "these brokers"
+        for replica, size in dirs.in_flight.items():
+            text = f"{replica_text(replica)} is in flight to another log directory"
+            moving[replica] = size, text, "the disks of the broker"
+        for place, (progress, text, where) in moving.items():
+            before, since_s = self._progress.get(place, (None, now_s))
+            if before != progress:
+                self._progress[place] = progress, now_s
+            elif now_s - since_s >= self._pace.stalled_s:
                 yield ExecutionStop(
                     kind=StopKind.STALLED,
-                    reason=(
-                        f"{named(key)} is in flight to {list(partition.adding)} without progress "
-                        f"for {self._pace.stalled_s:g} s"
-                    ),
-                    hint=f"Check these brokers and the throttle (`resume --throttle`). {AFTER_MENDING}",
+                    reason=f"{text} without progress for {self._pace.stalled_s:g} s",
+                    hint=f"Check {where} and the throttle (`resume --throttle`). {AFTER_MENDING}",
                 )
-        for key in set(self._progress) - set(moving):
-            del self._progress[key]
-        yield from self._stalled_dirs(now_s)
-
-    def _stalled_dirs(self, now_s: float) -> Iterator[ExecutionStop]:
-        in_flight = dict(self._dirs.in_flight)
-        for replica, size in in_flight.items():
-            before = self._dir_progress.get(replica)
-            if before is None or before[0] != size:
-                self._dir_progress[replica] = size, now_s
-            elif now_s - before[1] >= self._pace.stalled_s:
-                yield ExecutionStop(
-                    kind=StopKind.STALLED,
-                    reason=(
-                        f"{replica_text(replica)} is in flight to another log directory without progress "
-                        f"for {self._pace.stalled_s:g} s"
-                    ),
-                    hint=f"Check the disks of the broker and the throttle (`resume --throttle`). {AFTER_MENDING}",
-                )
-        self._dir_progress = {replica: at for replica, at in self._dir_progress.items() if replica in in_flight}
+        for place in set(self._progress) - set(moving):
+            del self._progress[place]
 
     def _lasts(self, now_s: float, condition: object, holds: bool, least_s: float) -> bool:
         if not holds:

@@ -109,8 +109,6 @@ def restoration(
     """Changes that restore the former settings of a broker or topic; later changes of others stay.
 
     Args:
-        before: Settings before the execution.
-        current: Present settings.
         rates: All rates that the execution set.
         own: Entries of lists that the execution may have added.
     """
@@ -145,7 +143,6 @@ class Throttling:
     """Throttle of an execution. Pure: configurations come in by `learn`, changes go out as effects.
 
     Args:
-        plan: Plan that is executed.
         rate: Bytes per second of each broker; None: no throttle.
         recorded: State of earlier executors, to which the owner adds the events of this one.
 
@@ -171,7 +168,6 @@ class Throttling:
 
     @property
     def left(self) -> tuple[Resource, ...]:
-        """Resources still to restore."""
         return tuple(sorted(self._before))
 
     @property
@@ -204,8 +200,6 @@ class Throttling:
         """Effects that throttle these copies, in order; None: configurations are unknown, so no move may start.
 
         Args:
-            copies: Copies between brokers.
-            alive: Brokers that can be set.
             disks: Brokers that copy between their log directories.
         """
         if self._rate is None:

@@ -20,12 +20,10 @@ Configs = Mapping[Resource, Mapping[str, str | None]]
 
 
 def named(key: Key) -> str:
-    """Name of a partition, for people."""
     return f"{key[0]}-{key[1]}"
 
 
 def replica_text(key: ReplicaKey) -> str:
-    """Name of a replica, for people."""
     return f"{named(key[:2])} on broker {key[2]}"
 
 
@@ -42,10 +40,8 @@ class OperatorRequests:
     """Newest requests of operators.
 
     Attributes:
-        request: Go on, pause or cancel.
         throttle_changed: Whether the throttle was changed since the execution began.
         throttle_bytes_per_s: New throttle in that case; None: no throttle.
-        by: Name of the operator.
     """
 
     request: ExecutionRequest = ExecutionRequest.GO
@@ -69,8 +65,6 @@ class Observation:
     """Observation of the cluster. Observations may be stale or contradict each other, so problems must last to count.
 
     Attributes:
-        cluster_id: Of the Kafka that answered.
-        alive: Brokers that are up.
         topics: The plan's topics that exist, with their partitions as they are now (`adding`, `removing` of reassignments).
         foreign: Reassignments of partitions that the plan does not move, with the brokers that they add and remove.
         urps: All under-replicated partitions of the cluster; None: not read this time.
@@ -78,7 +72,6 @@ class Observation:
             this time.
         configs: Throttle settings of the brokers and topics of the plan; None: not read this time.
         dirs: Log directories of the plan's replicas that change them, of brokers that answer; None: not read this time.
-        asked: Requests of operators.
         replaced_by: Other executor that has taken over the plan; empty: none.
     """
 
@@ -94,14 +87,12 @@ class Observation:
     replaced_by: str = ""
 
     def partition(self, key: Key) -> KafkaPartition | None:
-        """One partition; None where it does not exist."""
         topic = self.topics.get(key[0])
         if topic is None or key[1] >= len(topic.partitions):
             return None
         return topic.partitions[key[1]]
 
     def at(self, key: Key) -> KafkaPartition:
-        """One partition that is known to exist."""
         return self.topics[key[0]].partitions[key[1]]
 
 
@@ -133,9 +124,8 @@ class SetConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Request new replica lists from Kafka. `batch`: number of the batch; 0: only the order changes."""
+    """Request new replica lists from Kafka."""
 
-    batch: int
     targets: Mapping[Key, tuple[int, ...]]
 
 
@@ -211,7 +201,6 @@ class ExecutionStop:
 
     @property
     def good(self) -> bool:
-        """Whether the execution did what was requested."""
         return self.kind in {StopKind.DONE, StopKind.CANCELLED}
 
 
@@ -250,8 +239,6 @@ class ProgressMark:
     """Bytes that were copied at a time.
 
     Attributes:
-        at_ms: Time.
-        bytes_done: Bytes copied.
         busy_s: Sum of the time in which copies had a whole broker's rate each; two copies into one broker share one.
     """
 
@@ -275,25 +262,17 @@ class ExecutionHistory:
 
     Attributes:
         begun: How often an executor has started or continued.
-        executor: Newest executor.
         began_at_ms: Time of the first start. A plan that was done and is executed again, after a rollback, begins again.
         done_at_ms: Time at which it was done; a later executor that finds nothing to move does not change it.
-        batches: Number of requested batches.
-        moved: Finished partitions.
         dirs_moved: Replicas that are in their planned directories.
-        refused: Partitions that Kafka refused, with the reason.
         throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
-        rates: All rates that were set.
         rate: Rate in force; None: no throttle.
         pace: Newest requested value of each setting of the pace.
         paused: Whether the plan is paused.
         state: Newest of begun, paused, cancelling, stopping, ended.
         stop: Kind, reason and hint of the end, if it has ended.
-        ended_at_ms: Time of the end.
-        newest_at_ms: Time of the newest event.
         marks: Marks of the progress since the executor, the throttle or a pause has last changed.
         first_mark: First mark since `began_at_ms`.
-        remarks: Sentences.
     """
 
     begun: int = 0
@@ -316,11 +295,6 @@ class ExecutionHistory:
     first_mark: ProgressMark | None = None
     remarks: list[str] = field(default_factory=list)
     _started_at_ms: int = 0
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether it has begun and not ended, or ended before the plan was done."""
-        return bool(self.begun) and (self.stop is None or self.stop.get("kind") not in {"done", "cancelled"})
 
     def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         at_ms = int(event.get("at_ms", 0))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import textwrap
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from shedders.kafka_rebalance.planning.limits import FAR
 from shedders.kafka_rebalance.planning.plan import GoalSpread
 from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 from shedders.model.amounts import count
 
 if TYPE_CHECKING:
@@ -22,15 +25,109 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.planning.scope import Scope
     from shedders.kafka_rebalance.planning.search import Search
-    from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure, VirtualCluster
+    from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
 
 RACKS_NAMED_MAX: Final = 5
 _RICHEST: Final = 3
 """Brokers with most to spare whose replicas are checked for a witness."""
 
 
+class MeasureFacts(NamedTuple):
+    """What goals need to know of a measure.
+
+    Attributes:
+        by_leader: Whether a leader switch changes it.
+        led: Whether only leaders have it.
+        needs: Figures of partitions that it is made of.
+    """
+
+    unit: str
+    by_leader: bool = False
+    led: bool = False
+    needs: tuple[LoadColumn, ...] = ()
+
+
+FACTS: Final = {
+    Measure.REPLICAS: MeasureFacts("replicas"),
+    Measure.LEADERS: MeasureFacts("leaders", by_leader=True, led=True),
+    Measure.DISK: MeasureFacts("bytes", needs=(LoadColumn.DISK,)),
+    Measure.LEADER_IN: MeasureFacts("bytes/s", by_leader=True, led=True, needs=(LoadColumn.BYTES_IN,)),
+    Measure.LEADER_OUT: MeasureFacts("bytes/s", by_leader=True, led=True, needs=(LoadColumn.BYTES_OUT,)),
+    Measure.NET_IN: MeasureFacts("bytes/s", needs=(LoadColumn.BYTES_IN,)),
+    Measure.NET_OUT: MeasureFacts(
+        "bytes/s", by_leader=True, led=True, needs=(LoadColumn.BYTES_OUT, LoadColumn.BYTES_IN)
+    ),
+    Measure.CPU: MeasureFacts("millionths of CPU", by_leader=True, needs=(LoadColumn.CPU,)),
+}
+WORDS: Final = {0: "size", 1: "bytes in", 2: "bytes out", 3: "CPU"}
+"""Figures of partitions, by their columns."""
+TEXT_WIDTH: Final = 126
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalRow:
+    """One goal of the table: a name, the shape that works for it, and what people read about it.
+
+    Attributes:
+        measure: What is levelled or limited, for shapes that have a measure.
+        unit: Unit of its cells, for shapes that have none.
+        share: Default range.
+        formula: For which cells, and the formula itself, indented.
+        note: Paragraph after the formula.
+        with_mode: Modes that it belongs to; then it cannot be requested by name.
+    """
+
+    name: str
+    shape: type[Goal]
+    measure: Measure | None = None
+    unit: str = ""
+    share: float = 0.0
+    about: str
+    formula: str
+    note: str = ""
+    moves: str
+    example: str
+    source: str
+    with_mode: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> MeasureFacts:
+        return MeasureFacts(self.unit) if self.measure is None else FACTS[self.measure]
+
+    @property
+    def hard(self) -> bool:
+        return self.shape.hard
+
+    @property
+    def kind(self) -> str:
+        return "hard" if self.hard else "soft"
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(WORDS[need] for need in self.facts.needs)
+
+    @property
+    def needs_text(self) -> str:
+        return ", ".join(self.needs) or "nothing"
+
+    @property
+    def range_text(self) -> str:
+        return f"{self.share:g} {self.shape.share_of}" if self.shape.share_of else "none"
+
+    @property
+    def text(self) -> str:
+        """All that people read about it; only formulas are indented."""
+        parts = (f"Moves: {self.moves}", f"Example: {self.example}", f"Source: {self.source}")
+        paragraphs = [self.about, f"Formula, for each {self.formula}", self.note, *parts]
+        return "\n\n".join(
+            part if "\n" in part else textwrap.fill(part, TEXT_WIDTH, break_on_hyphens=False)
+            for part in paragraphs
+            if part
+        )
+
+
 class Goal(ABC):
-    """One goal of a plan. Its docstring says what it wants, with formula and moves; `Source:` is where it is from.
+    """Shape of goals: how it is measured, and which moves it makes.
 
     A goal is made once for a plan, with `prepare`; its ranges follow from totals that no move changes. Then the search
     calls `improve`, and `limit` for what later goals must leave alone.
@@ -41,27 +138,19 @@ class Goal(ABC):
         remarks: What was left out or guessed.
     """
 
-    name: ClassVar[str]
     hard: ClassVar[bool] = False
-    unit: ClassVar[str]
-    default_share: ClassVar[float] = 0.0
     share_of: ClassVar[str] = ""
-    needs: ClassVar[tuple[LoadColumn, ...]] = ()
-    by_leader: ClassVar[bool] = False
 
-    def __init__(self, cluster: VirtualCluster, scope: Scope, share: float | None, request: PlanRequest) -> None:
-        """Bind it to a plan.
-
-        Args:
-            cluster: It changes under it.
-            scope: What may be changed.
-            share: Its range as asked for; None: its own.
-            request: All of what is asked for.
-        """
+    def __init__(
+        self, row: GoalRow, cluster: VirtualCluster, scope: Scope, share: float | None, request: PlanRequest
+    ) -> None:
+        self.name = row.name
+        self.measure = Measure.REPLICAS if row.measure is None else row.measure
+        self.unit, self.by_leader, self.led, self.needs = row.facts
         self.cluster = cluster
         self.scope = scope
         self.request = request
-        self.share = self.default_share if share is None else share
+        self.share = row.share if share is None else share
         self.remarks: list[str] = []
         self.moves_data = True
 
@@ -110,8 +199,6 @@ class BrokerGoal(Goal):
     Attributes:
         low: B. high: B. cells: brokers that count, B.
     """
-
-    measure: ClassVar[Measure]
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -209,9 +296,7 @@ def range_near(within: tuple[int, int], mean: Fraction, share: float) -> tuple[i
     """The range of a cell whose range may be out of reach: around the mean that can be reached.
 
     Args:
-        within: Range around the mean of all cells.
         mean: Reachable mean that is nearest to it.
-        share: How far from the mean.
     """
     low, high = within
     if low <= mean <= high:
@@ -230,9 +315,7 @@ def whole_range(total: int | Fraction, part: Fraction, share: float) -> tuple[in
     """The range of a cell, in whole numbers: within the share of its mean, and a fair split is always inside.
 
     Args:
-        total: What all cells hold together.
         part: What of it is this cell's; its product with the total is the mean.
-        share: How far from the mean.
     """
     mean = total * part
     wide = exact(share)
@@ -245,7 +328,6 @@ def out_of_reach(cluster: VirtualCluster, strayed: Mapping[int, Fraction]) -> st
     """Sentence on brokers that cannot carry the mean.
 
     Args:
-        cluster: Cluster of the plan.
         strayed: Nearest reachable mean of such brokers, in parts of the mean of all.
     """
     lowest, highest = (min(strayed.values()), max(strayed.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -48,13 +48,10 @@ class TopicGoal(Goal):
     """A goal whose cells are topics on brokers.
 
     Attributes:
-        totals: Of each topic. T.
         low: T x B. high: T x B. cells: brokers that count, B.
     """
 
-    leading: ClassVar[bool] = False
     share_of = "of the topic's mean, up and down"
-    default_share = 0.1
 
     totals: NDArray[np.int64]
     low: NDArray[np.int64]
@@ -64,17 +61,17 @@ class TopicGoal(Goal):
     @property
     def counts(self) -> NDArray[np.int32]:
         """What is counted. T x B."""
-        return self.cluster.topic_leaders if self.leading else self.cluster.topic_replicas
+        return self.cluster.topic_leaders if self.led else self.cluster.topic_replicas
 
     def prepare(self) -> str | None:
         scope, cluster = self.scope, self.cluster
-        self.cells = scope.leaders if self.leading else scope.homes
+        self.cells = scope.leaders if self.led else scope.homes
         totals = self.counts[:, scope.homes].sum(axis=1, dtype=np.int64)
         rows, brokers = scope.coming()
-        if self.leading:
+        if self.led:
             rows = rows[cluster.leader[rows] == brokers]
         np.add.at(totals, cluster.topic_of[rows], 1)
-        if not self.leading:
+        if not self.led:
             np.add.at(totals, cluster.topic_of, scope.extra)
         self.totals = totals
         low = np.full(len(totals), -FAR, dtype=np.int64)
@@ -85,12 +82,11 @@ class TopicGoal(Goal):
             low[topic], high[topic] = ranges[int(totals[topic])]
         shape = len(totals), len(cluster.broker_ids)
         self.low, self.high = np.broadcast_to(low[:, None], shape), np.broadcast_to(high[:, None], shape)
-        if not self.leading and scope.spread is not None:
+        if not self.led and scope.spread is not None:
             self._heed_racks()
         return None
 
     def _heed_racks(self) -> None:
-        """Move the ranges of racks that cannot hold the mean."""
         scope = self.scope
         racks = RackMeans(scope)
         if racks.even:
@@ -124,13 +120,13 @@ class TopicGoal(Goal):
         return values.ravel(), self._distance(free)[:, self.cells].ravel()
 
     def limit(self, limits: GoalLimits) -> None:
-        limits.topics.append(TopicRange(self.leading, self.low, self.high, self.cells))
+        limits.topics.append(TopicRange(self.led, self.low, self.high, self.cells))
 
     def guard(self, limits: GoalLimits, margin: float) -> None:
         more = (self.totals * min(margin, WIDEST) // max(1, int(np.count_nonzero(self.cells)))).astype(np.int64)[
             :, None
         ]
-        limits.topics.append(TopicRange(self.leading, self.low - more, self.high + more, self.cells))
+        limits.topics.append(TopicRange(self.led, self.low - more, self.high + more, self.cells))
 
     def improve(self, search: Search) -> None:
         before = -1
@@ -156,11 +152,10 @@ class TopicGoal(Goal):
             _Direction(givers, under, low, low),
         ]
         directions = [direction for direction in directions if direction.sources.any() and direction.takers.any()]
-        methods = [self._switch, self._pass_on] * self.leading + [self._move, self._move_on] * self.moves_data
+        methods = [self._switch, self._pass_on] * self.led + [self._move, self._move_on] * self.moves_data
         return any(move(search, topic, direction) for move in methods for direction in directions)
 
     def _still_helps(self, topic: int, direction: _Direction, source: int, to: int) -> bool:
-        """Whether a move from here to there still helps."""
         counts = self.counts[topic]
         here = int(counts[source]) > (int(direction.floor[source]) if self.cells[source] else 0)
         return here and int(counts[to]) < int(direction.ceiling[to])
@@ -214,7 +209,7 @@ class TopicGoal(Goal):
             return False
         at, places = np.nonzero(cluster.replicas[rows] >= 0)
         partitions, sources = rows[at], cluster.replicas[rows[at], places]
-        if self.leading:
+        if self.led:
             leads = sources == cluster.leader[partitions]
             partitions, sources = partitions[leads], sources[leads]
         fits = search.scope.movable(partitions, sources)
@@ -241,7 +236,7 @@ class TopicGoal(Goal):
         rows = self._rows(topic)
         held = cluster.replicas[rows]
         fits = (held >= 0) & sources[held]
-        if self.leading:
+        if self.led:
             fits &= held == cluster.leader[rows, None]
         at, places = np.nonzero(fits)
         partitions, brokers = rows[at], held[at, places]
@@ -307,7 +302,7 @@ class TopicGoal(Goal):
         held = cluster.replicas[rows]
         fits = held >= 0
         fits &= (held == broker) if above else (held != broker)
-        if self.leading:
+        if self.led:
             fits &= held == cluster.leader[rows, None]
         at, places = np.nonzero(fits)
         partitions, here = rows[at][:WITNESS_REPLICAS_MAX], held[at, places][:WITNESS_REPLICAS_MAX]
@@ -323,49 +318,3 @@ class TopicGoal(Goal):
         if not useful.any():
             return "no broker has one to give or room for one"
         return search.forbidden(partitions, here, useful)
-
-
-class TopicLeaders(TopicGoal):
-    """Each broker leads as many partitions of a topic as the others.
-
-    Formula, for each topic and broker:
-
-        mean = leaders of the topic / brokers
-        mean x (1 - range) <= leaders of the topic on the broker <= mean x (1 + range)
-
-    The bounds are whole numbers, and at least those of a fair split: 10 leaders on 4 brokers are 2 or 3 each.
-
-    Moves: leader switches from a broker above to one below, or passed on over others (no bytes); then the leader's replica is
-    moved, the smallest first.
-
-    Example: 4 partitions, all led by the first of two brokers that both hold replicas: 2 switches.
-
-    Source: Cruise Control's MinTopicLeadersPerBrokerGoal and
-    LeaderReplicaDistributionGoal.
-    """
-
-    name = "topic-leaders"
-    unit = "leaders"
-    leading = True
-    by_leader = True
-
-
-class TopicReplicas(TopicGoal):
-    """Each broker holds as many replicas of a topic as the others.
-
-    Formula, for each topic and broker:
-
-        mean = replicas of the topic / brokers
-        mean x (1 - range) <= replicas of the topic on the broker <= mean x (1 + range)
-
-    The bounds are whole numbers, and at least those of a fair split: 10 replicas on 4 brokers are 2 or 3 each.
-
-    Moves: from a broker above to one below, the smallest replica first; among equals off the fullest, to the emptiest.
-
-    Example: 6 replicas as 4, 2, 0 on three brokers: two move from the first to the third.
-
-    Source: Cruise Control's TopicReplicaDistributionGoal.
-    """
-
-    name = "topic-replicas"
-    unit = "replicas"

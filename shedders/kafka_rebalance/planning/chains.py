@@ -40,8 +40,6 @@ class _Steps(NamedTuple):
 
     Attributes:
         partitions: Whose leadership, or replica, goes.
-        sources: From where.
-        to: Where to.
         leads: Whether leadership goes.
         moves: Whether a replica goes.
     """
@@ -53,7 +51,6 @@ class _Steps(NamedTuple):
     moves: bool
 
     def of(self, rows: Any) -> _Steps:
-        """Some of them."""
         return _Steps(self.partitions[rows], self.sources[rows], self.to[rows], self.leads[rows], self.moves)
 
 
@@ -62,7 +59,6 @@ class _Chain(NamedTuple):
 
     Attributes:
         end: Broker where the next step begins (or, of a chain that is followed backwards, ends).
-        steps: Partition, source, destination of each.
         change: What brokers get by each watched measure. M x B.
         counts: What topics on brokers get, by the number of their range.
         heaviest: Largest weight of a step.
@@ -120,7 +116,6 @@ class _Finder:
         self._known = search.chain_steps[1]
 
     def find(self, broker: int) -> bool:
-        """Look for a chain from here, and make it."""
         goal, search = self._goal, self._search
         above = bool(goal.values[broker] > goal.high[broker])
         empty = np.zeros((len(self._rows), len(goal.cells)), dtype=np.int64)
@@ -235,14 +230,8 @@ class _Finder:
 
     def _moving(self, partitions: Any, sources: Any, to: Any) -> _Steps:
         cluster, scope = self._search.cluster, self._search.scope
-        fits = ~(cluster.replicas[partitions] == to[:, None]).any(axis=1) & (sources != to)
-        partitions, sources, to = partitions[fits], sources[fits], to[fits]
         leads = cluster.leader[partitions] == sources
-        fits = ~leads | scope.leaders[to]
-        if scope.lost is not None:
-            fits &= ~(scope.lost[partitions] == to[:, None]).any(axis=1)
-        for rule in self._search.limits.rules:
-            fits &= rule.moves_to(partitions, sources, to)
+        fits = self._search.fits(partitions, sources, to, self._search.limits) & (~leads | scope.leaders[to])
         return _Steps(partitions[fits], sources[fits], to[fits], leads[fits], moves=True)
 
     # --- judging -----------------------------------------------------------------------------
@@ -355,7 +344,6 @@ class _Finder:
         return _Chain(end, (*chain.steps, (partition, source, to)), change, counts, max(weight, chain.heaviest))
 
     def _make(self, chain: _Chain, steps: _Steps, row: int) -> None:
-        """Make all steps of a chain, and the last one, together."""
         last = int(steps.partitions[row]), int(steps.sources[row]), int(steps.to[row])
         self._search.make(*_moves_of(self._search, [*chain.steps, last]))
 
@@ -383,7 +371,6 @@ class Links(NamedTuple):
     to: NDArray[np.int64]
 
     def of(self, rows: Any) -> Links:
-        """Some of them."""
         return Links(self.partitions[rows], self.sources[rows], self.to[rows])
 
 
@@ -402,11 +389,8 @@ def pass_along(
     """Make the shortest chain of a topic that earlier goals allow, so that one broker has one less and another one more.
 
     Args:
-        search: State of the search.
-        links: Possible steps.
         begins: Brokers that may give one. B.
         ends: Brokers that may take one. B.
-        length_max: Most steps.
     """
     search.look()
     open_ = np.ones(len(links.partitions), dtype=bool)

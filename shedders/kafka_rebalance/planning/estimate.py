@@ -42,14 +42,10 @@ class Estimate:
     """Estimate of a duration, with its assumptions.
 
     Attributes:
-        duration_s: Duration of the whole plan.
         bound: Bottleneck: bytes into or out of a broker or between its disks, turns of small moves, or leader switches.
         broker: Busiest broker; None: nothing is copied.
         broker_bytes: Bytes into it, out of it, or between its disks.
-        rate_bytes_per_s: Copy rate of a broker.
         throttled: Whether the rate is the throttle, or assumed.
-        moves_per_broker: Parallelism per broker.
-        copied_bytes: Bytes copied by all brokers.
         unknown_sizes: Moves of unknown size, counted as 0 bytes.
     """
 

@@ -7,7 +7,6 @@ is looked at helps.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -190,24 +189,19 @@ def _pass_over(search: Search, goal: BrokerGoal, off: Sequence[Way], on: Sequenc
     order = places[np.lexsort((places, -beyond[places]))].tolist()
     over = [broker for broker in order if goal.values[broker] > goal.high[broker]]
     under = [broker for broker in order if goal.values[broker] < goal.low[broker]]
-    for number, broker in enumerate(over):
+    for number, broker in enumerate([*over, *under]):
         search.advance(number, len(order))
-        _by(off, search, goal, broker, partial(_is_above, goal, broker))
-    for number, broker in enumerate(under, len(over)):
-        search.advance(number, len(order))
-        _by(on, search, goal, broker, partial(_is_below, goal, broker))
+        above = number < len(over)
+        _by(off if above else on, search, goal, broker, above=above)
 
 
-def _is_above(goal: BrokerGoal, broker: int) -> bool:
-    return bool(goal.values[broker] > goal.high[broker])
-
-
-def _is_below(goal: BrokerGoal, broker: int) -> bool:
-    return bool(goal.values[broker] < goal.low[broker])
-
-
-def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> None:
+def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, *, above: bool) -> None:
     """Go each way as far as it leads, in order, and all again, until none leads on or the broker is in range."""
+
+    def beyond() -> bool:
+        value = goal.values[broker]
+        return bool(value > goal.high[broker] if above else value < goal.low[broker])
+
     while beyond():
         before = search.steps_made
         for way in ways:

@@ -78,17 +78,7 @@ class GoalLimits:
     # --- moves -----------------------------------------------------------------------------
 
     def moves(self, partitions: Any, sources: Any, leads: Any, to: Any) -> Mask:
-        """Which moves are allowed.
-
-        Args:
-            partitions: n of them.
-            sources: Where each replica is, n.
-            leads: Whether it leads, n.
-            to: Brokers, m.
-
-        Returns:
-            n x m.
-        """
+        """Which of n replicas, on these brokers and leading or not, may go to which of m brokers: n x m."""
         cluster = self.cluster
         result = np.zeros((len(partitions), len(to)), dtype=bool)
         rows = np.nonzero(self._give(partitions, sources, leads))[0]
@@ -106,57 +96,47 @@ class GoalLimits:
         result[rows] = permitted
         return result
 
-    def moves_to(self, partitions: Any, sources: Any, leads: Any, to: int) -> Mask:
-        """As `moves` to one broker: n. Replicas that fail a cheap check are not checked further."""
+    def moves_to(self, partitions: Any, sources: Any, leads: Any, to: Any) -> Mask:
+        """As `moves` to one broker, or each replica to its own: n. Replicas that fail a cheap check are not checked further."""
         cluster = self.cluster
+        to = np.broadcast_to(to, len(partitions))
         allowed = np.zeros(len(partitions), dtype=bool)
         rows = np.arange(len(partitions))
         for range_ in self.topics:
-            if range_.cells[to]:
-                open_ = self._counts(range_)[:, to] < range_.high[:, to]
-                keep = open_[cluster.topic_of[partitions[rows]]]
-                rows = rows[(keep | ~leads[rows]) if range_.leaders else keep]
-        for row in self.bound:
-            room = max(int(self.high[row, to] - cluster.sums[row, to]), 0)
-            rows = rows[cluster.weight(partitions[rows], leads[rows], row) <= room]
-        rows = rows[self._give(partitions[rows], sources[rows], leads[rows])]
-        for rule in self.rules:
-            rows = rows[rule.moves_to(partitions[rows], sources[rows], to)]
-        allowed[rows] = True
-        return allowed
-
-    def moves_each(self, partitions: Any, sources: Any, leads: Any, to: Any) -> Mask:
-        """As `moves`, each replica to its own broker: n."""
-        cluster = self.cluster
-        allowed = self._give(partitions, sources, leads)
+            rows = rows[self._topic_takes(range_, partitions[rows], leads[rows], to[rows])]
         for row in self.bound:
             room = np.maximum(self.high[row] - cluster.sums[row], 0)
-            allowed &= cluster.weight(partitions, leads, row) <= room[to]
-        for range_ in self.topics:
-            allowed &= self._topic_takes(range_, partitions, leads, to)
+            rows = rows[cluster.weight(partitions[rows], leads[rows], row) <= room[to[rows]]]
+        rows = rows[self._give(partitions[rows], sources[rows], leads[rows])]
         for rule in self.rules:
-            allowed &= rule.moves_to(partitions, sources, to)
+            rows = rows[rule.moves_to(partitions[rows], sources[rows], to[rows])]
+        allowed[rows] = True
         return allowed
 
     def move(self, partition: int, source: int, leads: bool, to: int) -> bool:
         """As `moves` of one replica to one broker."""
-        cluster = self.cluster
-        weights = (cluster.as_leader if leads else cluster.as_follower)[:, partition].tolist()
-        sums, low, high = cluster.sums, self.low, self.high
+        weights = (self.cluster.as_leader if leads else self.cluster.as_follower)[:, partition]
+        fits = self._shifts(partition, source, to, weights, leader=leads, replica=True)
+        return fits and all(rule.move(partition, source, to) for rule in self.rules)
+
+    def _shifts(self, partition: int, source: int, to: int, weights: Any, *, leader: bool, replica: bool) -> bool:
+        """Whether the ranges allow that one broker gives these weights to another one, and with them a leader or a replica."""
+        cluster, sums, low, high = self.cluster, self.cluster.sums, self.low, self.high
+        of_row = weights.tolist()
         for row in self.bound:
-            weight = weights[row]
+            weight = of_row[row]
             if weight and (weight > high[row, to] - sums[row, to] or weight > sums[row, source] - low[row, source]):
                 return False
         topic = cluster.topic_of[partition]
         for range_ in self.topics:
-            if range_.leaders and not leads:
+            if not (leader if range_.leaders else replica):
                 continue
             counts = self._counts(range_)
             if range_.cells[source] and counts[topic, source] <= range_.low[topic, source]:
                 return False
             if range_.cells[to] and counts[topic, to] >= range_.high[topic, to]:
                 return False
-        return all(rule.move(partition, source, to) for rule in self.rules)
+        return True
 
     def _counts(self, range_: TopicRange) -> NDArray[np.int32]:
         return self.cluster.topic_leaders if range_.leaders else self.cluster.topic_replicas
@@ -203,35 +183,13 @@ class GoalLimits:
     def switch(self, partition: int, to: int) -> bool:
         """As `switches` of one partition to one broker."""
         cluster = self.cluster
-        source = int(cluster.leader[partition])
-        weights = (cluster.as_leader[:, partition] - cluster.as_follower[:, partition]).tolist()
-        sums, low, high = cluster.sums, self.low, self.high
-        for row in self.bound:
-            more = weights[row]
-            if more and (more > high[row, to] - sums[row, to] or more > sums[row, source] - low[row, source]):
-                return False
-        topic = cluster.topic_of[partition]
-        for range_ in self.topics:
-            if range_.leaders:
-                counts = cluster.topic_leaders[topic]
-                if range_.cells[source] and counts[source] <= range_.low[topic, source]:
-                    return False
-                if range_.cells[to] and counts[to] >= range_.high[topic, to]:
-                    return False
-        return True
+        weights = cluster.as_leader[:, partition] - cluster.as_follower[:, partition]
+        return self._shifts(partition, int(cluster.leader[partition]), to, weights, leader=True, replica=False)
 
     # --- swaps -----------------------------------------------------------------------------
 
     def swaps(self, ones: Any, here: int, others: Any, there: int, wanted: Mask) -> Mask:
-        """Whether replicas `here` may be swapped with others `there`.
-
-        Args:
-            ones: n of them. others: m of them.
-            wanted: Pairs to check, n x m.
-
-        Returns:
-            n x m.
-        """
+        """Which of n replicas `here` may be swapped with which of m others `there`, of the wanted pairs: n x m."""
         cluster = self.cluster
         ones_lead, others_lead = cluster.leader[ones] == here, cluster.leader[others] == there
         from_, to = np.full(len(ones), here), np.full(len(others), there)

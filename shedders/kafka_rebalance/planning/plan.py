@@ -57,15 +57,12 @@ class GoalOutcome:
     """Result of one goal.
 
     Attributes:
-        name: Of the goal.
         hard: Whether `apply` refuses a plan that does not meet it, unless it is accepted explicitly.
         unit: Of its measure: replicas, leaders, partitions, bytes, bytes/s, millionths of CPU.
         range_share: Requested threshold.
-        status: See `GoalStatus`.
         before: At the beginning of the plan.
         after: At its end.
         moves: Steps of this goal in the search.
-        took_s: Time of the search; not part of what is compared between equal plans.
         witness: Where it is not met: broker or partition, with figures, and why no move helps.
         worsened_by: Names of the goals that made it worse than before, most first; empty: it is not worse.
     """
@@ -88,11 +85,7 @@ class PartitionMove:
     """Change of one partition.
 
     Attributes:
-        topic: Name.
-        partition: Number.
-        before: Present replicas in order.
         after: Planned replicas in order; the first becomes leader.
-        leader_before: Present leader; None: no leader.
         leader_after: Planned leader.
         size_bytes: Size of one replica; None: unknown. Copied bytes are `size_bytes` times the new brokers.
         goals: Names of the goals that moved it.
@@ -113,17 +106,14 @@ class PartitionMove:
 
     @property
     def added(self) -> tuple[int, ...]:
-        """Brokers that get a replica."""
         return tuple(broker for broker in self.after if broker not in self.before)
 
     @property
     def removed(self) -> tuple[int, ...]:
-        """Brokers that lose one."""
         return tuple(broker for broker in self.before if broker not in self.after)
 
     @property
     def copied_bytes(self) -> int:
-        """Known bytes to copy."""
         return (self.size_bytes or 0) * len(self.added)
 
 
@@ -132,13 +122,10 @@ class LogDirMove:
     """Move of a replica between log directories of its broker.
 
     Attributes:
-        topic: Name.
-        partition: Number.
         broker: Broker that holds the replica, or gets it by a move of the same plan.
         replicas: Planned replicas of the partition, in order.
         before: Directory that it is in; None: the plan brings it to the broker.
         after: Directory that it is to be in.
-        size_bytes: Size of the replica.
     """
 
     topic: str
@@ -155,7 +142,7 @@ class LogDirMove:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that are copied on the broker; none for a replica that comes from another broker."""
+        """None are copied for a replica that comes from another broker."""
         return 0 if self.before is None else self.size_bytes
 
 
@@ -192,18 +179,12 @@ class ReassignmentPlan:
 
     Attributes:
         id: Digest of cluster, layout and moves, 16 hex digits.
-        cluster_id: Id of the Kafka cluster.
         layout: Fingerprint of the assignment that it starts from.
         topic_ids: Ids of its topics, so that a topic that was created again is noticed.
-        made_at_ms: Wall-clock time.
         request: Request as JSON.
-        goals: Result of each goal, in order.
-        brokers: Each broker before and after.
         moves: In order of topic and partition.
         dir_moves: Moves between log directories, in order of topic, partition and broker.
         complete: False: the time, move or byte budget ended the search; `remarks` has which.
-        remarks: Sentences on omissions and assumptions.
-        took_s: Time of the search.
     """
 
     id: str
@@ -222,17 +203,14 @@ class ReassignmentPlan:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that an execution copies."""
         return sum(move.copied_bytes for move in self.moves)
 
     @property
     def dir_bytes(self) -> int:
-        """Bytes that an execution copies between log directories of the same broker."""
         return sum(move.copied_bytes for move in self.dir_moves)
 
     @property
     def empty(self) -> bool:
-        """Whether it moves nothing."""
         return not self.moves and not self.dir_moves
 
     @property

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,18 +25,19 @@ from pydantic import BaseModel, TypeAdapter
 
 from loaddata.bulk import uncollected
 from loaddata.model.figures import LATEST_MS
-from loaddata.samples.cluster_files import TOPIC_NAME
 from loaddata.samples.partitions import ClusterLayout, KafkaPartition, PartitionLoads
 from loaddata.samples.strict_json import (
-    NUMBER_MAX,
     STRICT,
+    amount_faults,
     checked_format,
     cut,
     document_parts,
+    duplicates,
     located,
+    place_faults,
     read_raw,
+    replica_faults,
     top_level,
-    twice,
     validated,
     write_document,
 )
@@ -83,12 +85,7 @@ def plan_bytes(plan: ReassignmentPlan) -> bytes:
 
 
 def write_plan(path: Path, plan: ReassignmentPlan) -> None:
-    """Write a plan atomically.
-
-    Raises:
-        ValueError: The plan has a number that is not finite, a bug of the planner.
-        StateChannelError: The file cannot be written.
-    """
+    """Write a plan atomically."""
     write_document(path, _document(plan))
 
 
@@ -107,11 +104,6 @@ def _document(plan: ReassignmentPlan) -> dict[str, Any]:
 
 
 def read_plan(path: Path) -> ReassignmentPlan:
-    """Read a plan.
-
-    Raises:
-        PlanUnusableError: The file cannot be read, is not a plan, has another version, or contradicts itself.
-    """
     raw = read_raw(path, PlanUnusableError)
     return parse_plan(raw, str(path))
 
@@ -143,73 +135,46 @@ def _faults(plan: ReassignmentPlan) -> Iterator[str]:
     """Contradictions of a plan whose fields are all of the right type."""
     if not PLAN_ID.fullmatch(plan.id):
         yield f"id: expected 16 hex digits, got {cut(repr(plan.id))}"
-    if not 0 <= plan.made_at_ms <= LATEST_MS:
-        yield f"made_at_ms: expected 0 to {LATEST_MS}, got {cut(str(plan.made_at_ms))}"
-    goals = [goal.name for goal in plan.goals]
-    if len(set(goals)) < len(goals):
-        yield "goals: a goal is duplicated"
+    yield from amount_faults("made_at_ms", plan.made_at_ms, LATEST_MS)
+    yield from duplicates("goals", [goal.name for goal in plan.goals])
     brokers = [broker.id for broker in plan.brokers]
-    known, again = set(brokers), twice(brokers)
-    if again is not None:
-        yield f"brokers: {again} is duplicated"
-    seen: set[tuple[str, int]] = set()
-    for move in plan.moves:
-        where = f"move of {cut(move.topic)}-{move.partition}"
-        if (move.topic, move.partition) in seen:
-            yield f"{where}: duplicated"
-        seen.add((move.topic, move.partition))
-        if plan.topic_ids and move.topic not in plan.topic_ids:
-            yield f"{where}: the topic is not in topic_ids"
-        yield from (f"{where}: {fault}" for fault in _move_faults(move, known))
-    moves, replicas = {move.key: move for move in plan.moves}, set[tuple[str, int, int]]()
-    for each in plan.dir_moves:
-        where = f"move of {cut(each.topic)}-{each.partition} on broker {each.broker}"
-        if each.key in replicas:
-            yield f"{where}: duplicated"
-        replicas.add(each.key)
+    yield from duplicates("brokers", brokers)
+    known = set(brokers)
+    moves = {move.key: move for move in plan.moves}
+    yield from duplicates("moves", [f"{move.topic}-{move.partition}" for move in plan.moves])
+    yield from duplicates("dir_moves", [f"{each.topic}-{each.partition} on {each.broker}" for each in plan.dir_moves])
+    every: tuple[PartitionMove | LogDirMove, ...] = (*plan.moves, *plan.dir_moves)
+    for each in every:
+        if isinstance(each, PartitionMove):
+            where, faults = "", _move_faults(each, known)
+        else:
+            where, faults = f" on broker {each.broker}", _dir_faults(each, moves.get(each.key[:2]), known)
+        where = f"move of {cut(each.topic)}-{each.partition}{where}"
         if plan.topic_ids and each.topic not in plan.topic_ids:
             yield f"{where}: the topic is not in topic_ids"
-        yield from (f"{where}: {fault}" for fault in _dir_faults(each, moves.get(each.key[:2]), known))
+        faults = chain(place_faults(each.topic, each.partition), faults, amount_faults("size_bytes", each.size_bytes))
+        yield from (f"{where}: {fault}" for fault in faults)
 
 
 def _dir_faults(move: LogDirMove, of: PartitionMove | None, known: set[int]) -> Iterator[str]:
-    if not TOPIC_NAME.fullmatch(move.topic) or not 0 <= move.partition < 2**31:
-        yield "not a valid partition"
-    if move.broker < 0 or (known and move.broker not in known):
-        yield f"the plan has no broker {move.broker}"
+    yield from replica_faults("broker", (move.broker,), known)
     if not move.after or move.before in {"", move.after}:
         yield f"expected two directories, got {cut(repr(move.before))} and {cut(repr(move.after))}"
     if move.broker not in move.replicas or (of is not None and move.replicas != of.after):
         yield f"replicas: expected those of the plan, got {cut(repr(list(move.replicas)))}"
     if move.before is None and (of is None or move.broker not in of.added):
         yield "before: expected a directory, as no move brings the replica to the broker"
-    if not 0 <= move.size_bytes <= NUMBER_MAX:
-        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(move.size_bytes))}"
 
 
 def _move_faults(move: PartitionMove, known: set[int]) -> Iterator[str]:
-    if not TOPIC_NAME.fullmatch(move.topic):
-        yield "not a valid topic name"
-    if not 0 <= move.partition < 2**31:
-        yield "not a valid partition number"
-    for name in ("before", "after"):
-        replicas: tuple[int, ...] = getattr(move, name)
-        again = twice(replicas)
-        if not replicas or min(replicas) < 0:
-            yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
-        if again is not None:
-            yield f"{name}: broker {again} is duplicated"
-        strange = sorted(set(replicas) - known) if known else []
-        if strange:
-            yield f"{name}: the plan has no broker {strange[0]}"
+    yield from replica_faults("before", move.before, known)
+    yield from replica_faults("after", move.after, known)
     if move.leader_after not in move.after[:1]:
         yield f"leader_after: expected the first of after, got {move.leader_after}"
     if move.leader_before is not None and move.leader_before not in move.before:
         yield f"leader_before: broker {move.leader_before} has no replica of it"
     if move.before == move.after and move.leader_before == move.leader_after:
         yield "no change"
-    if move.size_bytes is not None and not 0 <= move.size_bytes <= NUMBER_MAX:
-        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(move.size_bytes))}"
 
 
 REASSIGNMENT_VERSION: Final = 1
@@ -243,7 +208,6 @@ def to_json(moves: Iterable[PartitionMove], which: Which = "after", dir_moves: I
     """Encode a file, in the order of the moves, one entry per line.
 
     Args:
-        moves: Moves of a plan or of a batch.
         which: `after`: planned replicas; `before`: former ones, to roll back.
         dir_moves: Moves between log directories. A replica that was brought to its broker has no former directory.
     """
@@ -272,17 +236,8 @@ def looks_like_reassignment(raw: bytes) -> bool:
     return b'"partitions"' in head and b'"version"' in raw and b'"format"' not in head
 
 
-def read_reassignment(path: Path) -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Read the replicas by topic and partition.
-
-    Raises:
-        PlanUnusableError: The file cannot be read, has another version, a duplicate partition, or invalid replicas.
-    """
-    return parse_reassignment(read_raw(path, PlanUnusableError), str(path))
-
-
 def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Parse the contents of a file; raises as `read_reassignment`."""
+    """Replicas by topic and partition of a file."""
     top_level(raw, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
     file = validated(raw, _REASSIGNMENT_ADAPTER, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
     faults = list(_reassignment_faults(file))
@@ -294,21 +249,12 @@ def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str
 def _reassignment_faults(file: _ReassignmentFile) -> Iterator[str]:
     if file.version != REASSIGNMENT_VERSION:
         yield f"version: expected {REASSIGNMENT_VERSION}, got {file.version}"
-    seen: set[tuple[str, int]] = set()
+    yield from duplicates("partitions", [f"{part.topic}-{part.partition}" for part in file.partitions])
     for number, part in enumerate(file.partitions):
-        where = f"partitions[{number}]"
-        if (part.topic, part.partition) in seen:
-            yield f"{where}: {cut(part.topic)}-{part.partition} is duplicated"
-        seen.add((part.topic, part.partition))
-        if not TOPIC_NAME.fullmatch(part.topic) or not 0 <= part.partition < 2**31:
-            yield f"{where}: {cut(part.topic)}-{part.partition} is not a valid partition"
-        if not part.replicas or min(part.replicas) < 0:
-            yield f"{where}.replicas: expected broker ids, got {cut(repr(list(part.replicas)))}"
-        again = twice(part.replicas)
-        if again is not None:
-            yield f"{where}.replicas: broker {again} is duplicated"
+        faults = chain(place_faults(part.topic, part.partition), replica_faults("replicas", part.replicas))
+        yield from (f"partitions[{number}]: {fault}" for fault in faults)
         if part.log_dirs is not None and len(part.log_dirs) != len(part.replicas):
-            yield f"{where}.log_dirs: expected one per replica"
+            yield f"partitions[{number}].log_dirs: expected one per replica"
 
 
 def moves_of(
@@ -318,17 +264,7 @@ def moves_of(
     *,
     where: str = "it",
 ) -> tuple[PartitionMove, ...]:
-    """Moves of a reassignment of another tool, without unchanged partitions.
-
-    Args:
-        wanted: Replicas from `read_reassignment`.
-        layout: Layout of the cluster.
-        loads: Known sizes of its partitions.
-        where: Name of the file, for people.
-
-    Raises:
-        PlanUnusableError: It has partitions or brokers that the cluster does not have.
-    """
+    """Moves of a reassignment of another tool, without unchanged partitions."""
     known = {broker.id for broker in layout.brokers}
     there = {(topic.name, partition.partition): partition for topic, partition in layout.partitions()}
     faults, problems = list[str](), list[PartitionMove]()

@@ -3,7 +3,7 @@
 Each goal moves replicas until no move helps it; then moves that no goal so far needs are reverted, and the goals so far
 are run again, until nothing changes; then the next goal follows. Each move reduces its goal's excess and raises no earlier
 goal's, each reversal copies less at the same excess: so this ends, and planning again from the result changes nothing. For
-new brokers, and in small clusters whose racks differ, the largest of few moves are reconsidered at the end.
+new brokers the largest of few moves are reconsidered at the end; in small clusters whose racks differ they are exchanged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import orjson
 from loaddata.samples.partitions import CPU_UNITS
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.goals.broker_goals import CapacityGoal
-from shedders.kafka_rebalance.goals.goal import BrokerGoal, Goal
-from shedders.kafka_rebalance.goals.log_dir_goal import LogDirGoal, LogDirs, has_several_disks
-from shedders.kafka_rebalance.planning.byte_savings import changed, reconsider, take_back, trade
-from shedders.kafka_rebalance.planning.leaderships import may_reach, rearrange
+from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.goals.log_dir_goal import LogDirGoal, has_several_disks
+from shedders.kafka_rebalance.goals.table import DEFAULTS, OF_MODES, find
+from shedders.kafka_rebalance.planning.byte_savings import changed, exchange, reconsider, take_back, trade
 from shedders.kafka_rebalance.planning.limits import GoalLimits
 from shedders.kafka_rebalance.planning.plan import (
     BrokerChange,
@@ -33,7 +33,6 @@ from shedders.kafka_rebalance.planning.plan import (
     PartitionMove,
     ReassignmentPlan,
 )
-from shedders.kafka_rebalance.planning.registry import DEFAULTS, OF_MODES, find
 from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode
 from shedders.kafka_rebalance.planning.scope import Scope, check, frozen
 from shedders.kafka_rebalance.planning.search import Search, SearchStep, TimeSpentError
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loaddata.samples.partitions import ClusterLayout, KafkaTopic, PartitionLoads
+    from shedders.kafka_rebalance.goals.goal import GoalRow
     from shedders.kafka_rebalance.planning.limits import LimitingGoal
     from shedders.kafka_rebalance.planning.request import PlanRequest
 
@@ -95,11 +95,8 @@ def plan_partitions(
     """Plan moves that meet the goals of the request with as few copied bytes as possible.
 
     Args:
-        layout: Present layout of the cluster.
         loads: Loads of its partitions; may be empty, as placement goals need none.
-        request: Request.
         now_s: Monotonic clock, for the time budget and the time of each goal; None: no budget.
-        progress: Called with the goal's name, the number of checked cells, and of all cells.
         steps: Each step of the search is appended to it, for checks.
 
     Raises:
@@ -147,14 +144,14 @@ def plan_partitions(
     )
 
 
-def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> list[tuple[type[Goal], GoalChoice]]:
+def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> list[tuple[GoalRow, GoalChoice]]:
     """Goals in order: those requested, else the mode's; goals of the mode itself follow the leading hard ones."""
     asked = request.goals or tuple(GoalChoice(name=name) for name in DEFAULTS[request.mode])
     if request.mode is PlanMode.ADD_BROKERS and not request.goals:
         unneeded = "replicas" if cluster.known[:, LoadColumn.DISK].any() else "disk"
         asked = tuple(choice for choice in asked if choice.name != unneeded)
     if not request.goals and not has_several_disks(scope.layout):
-        asked = tuple(choice for choice in asked if choice.name != LogDirs.name)
+        asked = tuple(choice for choice in asked if choice.name != "log-dirs")
     goals = [(find(choice.name), choice) for choice in asked]
     own = {
         "brokers-leave": bool(scope.leaving.any()),
@@ -172,8 +169,8 @@ def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> lis
 def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
     cluster, scope = search.cluster, search.scope
     works: list[_Work] = []
-    for goal_class, choice in _choices(cluster, scope, request):
-        goal = goal_class(cluster, scope, choice.range_share, request)
+    for row, choice in _choices(cluster, scope, request):
+        goal = row.shape(row, cluster, scope, choice.range_share, request)
         if request.mode is PlanMode.ADD_BROKERS and not request.goals and choice.name in {"bytes-in", "leaders"}:
             goal.moves_data = False
         no_data = goal.prepare()
@@ -194,11 +191,7 @@ def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
 
 
 def _check_room(goals: Sequence[Goal]) -> None:
-    """Check that brokers which topics are moved to can hold them together.
-
-    Raises:
-        RequestRefusedError: A limit forbids it.
-    """
+    """Check that brokers which topics are moved to can hold them together."""
     for goal in goals:
         refusal = goal.shortage() if isinstance(goal, CapacityGoal) else ""
         if refusal:
@@ -233,46 +226,24 @@ class _Run:
                 self._active.append(work)
                 later = [other for other in works[number + 1 :] if other.no_data is None]
                 before = [other.goal.spread().excess for other in later]
-                if self._switch_leaders(work, later) + self._improve(work):
+                if self._improve(work):
                     self._settle()
                     for other, excess in zip(later, before, strict=True):
                         other.worsened[work.goal.name] += max(0, other.goal.spread().excess - excess)
-            if self._active and self._search.scope.mode in {PlanMode.ADD_BROKERS, PlanMode.REBALANCE}:
-                self._progress = None
-                limits = self._active[-1].settled
-                reconsider(self._search, [work.goal for work in self._active], limits, self._settle)
-            while any(self._rearrange(work) for work in self._active):
-                self._settle()
+            if self._active:
+                self._save_bytes([work.goal for work in self._active], self._active[-1].settled)
         except TimeSpentError:
             return False
         return True
 
-    def _switch_leaders(self, work: _Work, later: Sequence[_Work]) -> int:
-        """Before a goal of leaderships copies: switch leaders for it, and for those after it, whose bounds may be in its way."""
-        search, goal = self._search, work.goal
-        if not may_reach(search, goal):
-            return 0
-        others = [other for other in (*self._active, *later) if other.goal.by_leader]
-        count = steps = self._improve(work, moves_data=False)
-        while goal.spread().excess and may_reach(search, goal):
-            helped = [other for other in others if may_reach(search, other.goal)]
-            count = sum(self._improve(other, moves_data=False) for other in helped) or self._rearrange(work)
-            if not count:
-                break
-            steps += count
-        return steps
-
-    def _rearrange(self, work: _Work) -> int:
-        """Search leaderships as a whole for one goal; return how many steps it made."""
-        search, goal = self._search, work.goal
-        if not isinstance(goal, BrokerGoal) or not goal.by_leader:
-            return 0
-        search.begin(goal.name, work.bit, work.limits, work.earlier)
-        began_s = self._clock()
-        done = int(rearrange(search, goal))
-        work.took_s += self._clock() - began_s
-        work.moves += done
-        return done
+    def _save_bytes(self, goals: Sequence[Goal], limits: GoalLimits) -> None:
+        """The one refinement of a mode, at the end of the search."""
+        self._progress = None
+        match self._search.scope.mode:
+            case PlanMode.ADD_BROKERS:
+                reconsider(self._search, goals, self._settle)
+            case PlanMode.REBALANCE:
+                exchange(self._search, goals, limits, self._settle)
 
     def _settle(self) -> None:
         """Revert moves that these goals do not need and run them again, until nothing changes."""
@@ -284,10 +255,9 @@ class _Run:
             count = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
             count += sum(self._improve(work) for work in self._active)
 
-    def _improve(self, work: _Work, *, moves_data: bool = True) -> int:
+    def _improve(self, work: _Work) -> int:
         """Run one goal; return how many steps it made."""
         search, name = self._search, work.goal.name
-        kept, work.goal.moves_data = work.goal.moves_data, work.goal.moves_data and moves_data
         search.begin(name, work.bit, work.limits, work.earlier)
         if self._progress is not None:
             show = self._progress
@@ -301,7 +271,6 @@ class _Run:
             if self._progress is not None:
                 self._progress(name, 1, 1)
         finally:
-            work.goal.moves_data = kept
             work.took_s += self._clock() - began_s
             if search.trail is None:  # otherwise it is a trial
                 work.moves += search.steps_made - before
@@ -374,7 +343,6 @@ def partition_moves(search: Search, names: Sequence[str]) -> tuple[PartitionMove
     """Moves of all changed partitions, in order.
 
     Args:
-        search: Finished search.
         names: Names of the goals, by their bits.
     """
     cluster, scope = search.cluster, search.scope

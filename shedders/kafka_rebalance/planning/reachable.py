@@ -46,9 +46,6 @@ def kind_in(groups: Sequence[int], weight: int, replicas: int, most_in_group: in
     """Kind of partitions with this number of replicas.
 
     Args:
-        groups: Number of brokers of each group.
-        weight: Load of one replica of each of these partitions.
-        replicas: Replicas of each.
         most_in_group: Most of them in one group; if they find no place then, only the number of brokers limits them.
     """
     most = [min(most_in_group, size) for size in groups]
@@ -67,8 +64,6 @@ def nearest_loads(
 
     Args:
         parts: Part of the whole that each group should carry.
-        kinds: What is to be divided.
-        fixed: Load of each group that stays; None: nothing.
     """
     loads = [Fraction(0)] * len(parts)
     stays = [0] * len(parts) if fixed is None else list(fixed)
@@ -127,13 +122,7 @@ def _overfull(
 
 
 def nearest_means(scope: Scope, measure: Measure, parts: dict[int, Fraction]) -> dict[int, Fraction]:
-    """Load of each broker, as near to its part as the rule of racks, and partitions that stay, allow.
-
-    Args:
-        scope: Scope of the plan, at its beginning.
-        measure: What is levelled.
-        parts: Part of the whole of each broker that counts.
-    """
+    """Load of each broker, as near to its part as the rule of racks, and partitions that stay, allow."""
     brokers = sorted(parts)
     group_of = _groups(scope, brokers)
     groups = sorted({group_of[broker] for broker in brokers})
@@ -230,7 +219,6 @@ class RackMeans:
         return len(set(self._sizes)) == 1
 
     def of_topic(self, topic: int) -> list[tuple[list[int], Fraction]]:
-        """Brokers of each rack, and the mean of each of them."""
         first = self._scope.cluster.first_of
         rows = slice(int(first[topic]), int(first[topic + 1]))
         pairs, numbers = np.unique(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     )
 
 BROKERS_SHOWN: Final = 30
-MOVES_SHOWN: Final = 50
 _STATUS: Final = {
     GoalStatus.MET: "met",
     GoalStatus.IMPROVED: "improved, not met",
@@ -138,11 +137,7 @@ def dir_moves_said(moves: Sequence[LogDirMove]) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def dir_moves_grid(moves: Iterable[LogDirMove], *, most: int | None = MOVES_SHOWN, more: str = "") -> Grid:
-    """Table of moves between log directories; see `moves_grid`."""
-    all_moves = list(moves)
-    shown = all_moves if most is None else all_moves[:most]
-    left = len(all_moves) - len(shown)
+def dir_moves_grid(moves: Sequence[LogDirMove], *, most: int | None, more: str) -> Grid:
     rows = tuple(
         (
             f"{move.topic}-{move.partition}",
@@ -151,10 +146,16 @@ def dir_moves_grid(moves: Iterable[LogDirMove], *, most: int | None = MOVES_SHOW
             move.after,
             size(move.size_bytes),
         )
-        for move in shown
+        for move in moves[:most]
     )
-    notes = (f"and {left} more{f': {more}' if more else ''}",) if left else ()
-    return Grid("Moves between log directories", ("partition", "broker", "from", "to", "size"), rows, notes)
+    headers = ("partition", "broker", "from", "to", "size")
+    return Grid("Moves between log directories", headers, rows, _left(moves, most, more))
+
+
+def _left(moves: Sequence[Any], most: int | None, more: str) -> tuple[str, ...]:
+    """Note on the moves that a table does not have."""
+    left = len(moves[most:]) if most is not None else 0
+    return (f"and {left} more{f': {more}' if more else ''}",) if left else ()
 
 
 def goals_said(goals: Iterable[GoalOutcome]) -> str:
@@ -187,7 +188,6 @@ def worse_said(goal: GoalOutcome, before: GoalSpread, after: GoalSpread) -> str:
 
 
 def goals_grid(plan: ReassignmentPlan) -> Grid:
-    """Table of the goals before and after, in order, with the reasons of those not met."""
     notes = tuple(f"{', '.join(names)}: {why}" for why, names in _witnesses(plan.goals).items())
     headers = ("goal", "kind", "range", "status", "violations", "lowest", "highest", "deviation", "steps", "s")
     return Grid("Goals", headers, tuple(_goal(goal) for goal in plan.goals), notes)
@@ -233,7 +233,6 @@ def brokers_grid(plan: ReassignmentPlan, *, most: int | None = BROKERS_SHOWN) ->
     """Table of the brokers before and after.
 
     Args:
-        plan: The plan.
         most: Most rows, for the brokers with most data in and out; None: all.
     """
     chosen = sorted(
@@ -277,20 +276,15 @@ def _changed(before: BrokerFigures, after: BrokerFigures, field: str, text: Call
     return _arrow(*("-" if value is None else text(value) for value in values))
 
 
-def moves_grid(moves: Iterable[PartitionMove], *, most: int | None = MOVES_SHOWN, more: str = "") -> Grid:
+def moves_grid(moves: Sequence[PartitionMove], *, most: int | None = None, more: str = "") -> Grid:
     """Table of moves, with sizes and goals.
 
     Args:
-        moves: Moves to list.
         most: Most rows; None: all.
         more: Advice for seeing the others, for people.
     """
-    all_moves = list(moves)
-    shown = all_moves if most is None else all_moves[:most]
-    left = len(all_moves) - len(shown)
     headers = ("partition", "replicas", "moves", "leader", "size", "copied", "for")
-    notes = (f"and {left} more{f': {more}' if more else ''}",) if left else ()
-    return Grid("Moves", headers, tuple(_move(move) for move in shown), notes)
+    return Grid("Moves", headers, tuple(_move(move) for move in moves[:most]), _left(moves, most, more))
 
 
 def _move(move: PartitionMove) -> tuple[str, ...]:

@@ -56,11 +56,7 @@ class _File(BaseModel):
 
 
 def read_capacities(path: Path) -> Capacities:
-    """Read a file of capacities.
-
-    Raises:
-        CapacityUnusableError: The file cannot be read, or a capacity is unknown, not a number, or not positive.
-    """
+    """Read a file of capacities."""
     raw = read_raw(path, CapacityUnusableError, size_max_bytes=_SIZE_MAX_BYTES)
     try:
         document = tomllib.loads(raw.decode())
@@ -131,7 +127,6 @@ class PlanRequest:
     """All inputs of a plan other than layout and loads; the same inputs give the same plan.
 
     Attributes:
-        mode: Purpose of the plan.
         goals: Goals in order; empty: those of the mode.
         brokers: Ids of brokers that may get replicas (the broker range); empty: all live brokers. In a rebalance together with
             `topics`: all replicas of these topics go to these brokers.
@@ -140,12 +135,8 @@ class PlanRequest:
         offline_brokers: Brokers going offline: they get no replicas and lose theirs, in any mode.
         excluded_topics: Patterns (RE2, whole name) of topics whose replicas stay (the blacklist).
         topics: Patterns of topics that may move; empty: all that are not excluded.
-        replication_factor: New replication factor, for the mode of that name.
-        replicas_max: Limit of replicas on a broker, for `replica-capacity`.
-        capacities: Capacities of brokers.
-        moves_max: Most replica moves of the plan; None: no bound.
-        bytes_max: Most bytes to copy; None: no bound.
         time_budget_s: Time limit of the search; then the best plan so far is returned, marked incomplete.
+        replicas_max: Limit of replicas on a broker, for `replica-capacity`.
         completeness_min: Least measured share of the window; other loads are treated as unknown.
         worsen_max_share: How far soft goals may bring a broker (or a topic on it) beyond the range of a later goal, as a share of
             the mean; what is further beyond already stays so. 0: they worsen no later goal; None: no bound.

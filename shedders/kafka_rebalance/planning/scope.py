@@ -38,11 +38,7 @@ NEEDS_SUBJECTS: Final = {
 
 
 def check(layout: ClusterLayout, request: PlanRequest) -> None:
-    """Check a request for contradictions with the cluster or within itself.
-
-    Raises:
-        RequestRefusedError: The request is contradictory.
-    """
+    """Check a request for contradictions with the cluster or within itself."""
     if not layout.topics or not any(topic.partitions for topic in layout.topics.values()):
         raise RequestRefusedError("the cluster has no partitions", hint="Create topics first.")
     _check_numbers(request)
@@ -68,7 +64,6 @@ def check(layout: ClusterLayout, request: PlanRequest) -> None:
 
 
 def _check_log_dirs(layout: ClusterLayout, request: PlanRequest) -> None:
-    """Check log directories that are to be emptied."""
     mode = request.mode
     if (mode is PlanMode.REMOVE_LOG_DIRS) != bool(request.log_dirs):
         raise RequestRefusedError(
@@ -216,11 +211,7 @@ def leaving(request: PlanRequest) -> set[int]:
 
 
 def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bool_], list[str]]:
-    """Partitions that must stay, and remarks on their numbers and reasons.
-
-    Raises:
-        RequestRefusedError: A pattern is invalid, or no topic is left.
-    """
+    """Partitions that must stay, and remarks on their numbers and reasons."""
     chosen = _chosen(cluster.topics, request)
     remarks: list[str] = []
     stay = ~chosen[cluster.topic_of]
@@ -383,14 +374,6 @@ class Scope:
     def __init__(
         self, cluster: VirtualCluster, layout: ClusterLayout, request: PlanRequest, frozen: NDArray[np.bool_]
     ) -> None:
-        """Compute the scope.
-
-        Args:
-            cluster: Virtual cluster at the beginning.
-            layout: Layout that it was made from.
-            request: Checked request.
-            frozen: Partitions that must stay, P.
-        """
         mode = request.mode
         self.cluster = cluster
         self.layout = layout
@@ -452,11 +435,11 @@ class Scope:
         still: NDArray[np.bool_] = ~self.frozen[partitions]
         return mask & still
 
-    def was_lost(self, partitions: Any, broker: int) -> NDArray[np.bool_]:
-        """Which of these partitions lost their replica on this broker: it is created elsewhere, and never there again."""
+    def was_lost(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
+        """Which partitions lost their replica on one broker, or each on its own: it is created elsewhere, never there again."""
         if self.lost is None:
             return np.zeros(len(partitions), dtype=bool)
-        mask: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
+        mask: NDArray[np.bool_] = (self.lost[partitions] == np.reshape(brokers, (-1, 1))).any(axis=1)
         return mask
 
     def total(self, measure: Measure) -> int:

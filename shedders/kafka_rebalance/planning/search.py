@@ -181,6 +181,14 @@ class Search:
                 allowed &= lost[:, place, None] != to
         return allowed & self.affordable(partitions, sources)[:, None]
 
+    def fits(self, partitions: Any, sources: Any, to: Any, limits: GoalLimits) -> NDArray[np.bool_]:
+        """Whether replicas may go each to its own broker, whatever that does to sums of brokers and counts of topics: n."""
+        there = (self.cluster.replicas[partitions] == to[:, None]).any(axis=1)
+        fits: NDArray[np.bool_] = ~there & ~self.scope.was_lost(partitions, to)
+        for rule in limits.rules:
+            fits &= rule.moves_to(partitions, sources, to)
+        return fits
+
     def moves_to(self, partitions: Any, sources: Any, to: int) -> NDArray[np.bool_]:
         """Which replicas may go to one broker: n. They must be movable."""
         self.look()

@@ -2,7 +2,7 @@
 
 Brokers, topics, partitions and places (of a replica in its list) are indexes of arrays here; all loads are whole numbers, so that
 a move and its inverse leave every sum exactly as it was. The loads of brokers are updated with each move, in `sums`, one row per
-`Measure`. A follower takes a third of its leader's CPU (partitions-samples.md); a follower's bytes in are those of its leader,
+`Measure`. A follower takes a third of its leader's CPU (design/partitions.md); a follower's bytes in are those of its leader,
 and bytes fetched by followers count as bytes out of the leader.
 """
 
@@ -74,7 +74,6 @@ def between(partition: int, here: Sequence[int], leader: int, there: Sequence[in
     """Changes from one list of replicas to another of the same length, with another leader.
 
     Args:
-        partition: Partition to change.
         here: Present replicas. leader: One of them, or -1.
         there: New replicas. leads: New leader.
     """
@@ -145,14 +144,6 @@ class VirtualCluster:
     """
 
     def __init__(self, layout: ClusterLayout, loads: PartitionLoads, *, completeness_min: float = 0.0, room: int = 1):
-        """Copy a layout.
-
-        Args:
-            layout: Layout of the real cluster.
-            loads: Loads of its partitions.
-            completeness_min: Less complete loads are treated as unknown.
-            room: Least number of places for replicas, for a larger replication factor.
-        """
         named = {broker for _, part in layout.partitions() for broker in part.replicas}
         of_id = {broker.id: broker for broker in layout.brokers}
         ids = sorted(named | set(of_id))
@@ -295,13 +286,7 @@ class VirtualCluster:
         return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"
 
     def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
-        """Weights of replicas by one measure, n.
-
-        Args:
-            partitions: Numbers of partitions, n.
-            leads: Whether the replica leads, n.
-            measure: Row of the sums.
-        """
+        """Weights of replicas by one measure, n."""
         weights: NDArray[np.int64] = np.where(
             leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
         )
@@ -313,11 +298,7 @@ class VirtualCluster:
     # --- changing --------------------------------------------------------------------------
 
     def apply(self, move: Move) -> Move:
-        """Apply a move.
-
-        Returns:
-            Inverse of the move, which restores the state before it.
-        """
+        """Apply a move; returns its inverse, which restores the state before it."""
         self.changed_partitions += [move.partition, move.other] if isinstance(move, Swap) else [move.partition]
         match move:
             case SwitchLeader(partition, to):

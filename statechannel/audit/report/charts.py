@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from statechannel.audit.gap_list import GapSums
 from statechannel.audit.gaps import Gap, GapCause, Gaps, gap_fields
 from statechannel.audit.rejections import Rejections, rejected_document
-from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, SpanSums, TimeCounts
+from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, TimeCounts, TimeSums
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement
@@ -21,7 +21,12 @@ def shown(text: str | None, most: int = 160) -> str | None:
     if text is None:
         return None
     cut = text if len(text) <= most else f"{text[: most - 1]}\u2026"
-    return cut.translate(_HIDDEN)
+    return cut if cut.isascii() and cut.isprintable() else cut.translate(_HIDDEN)
+
+
+def shown_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its texts as `shown`."""
+    return {name: shown(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def _hidden() -> dict[int, str]:
@@ -66,7 +71,7 @@ class GapsFound:
         self._kept = kept
         self._window = window
         self._taken = taken
-        self.unserved = SpanSums(points)
+        self.unserved = TimeSums(points)
         self._longest: list[tuple[int, int, Gap]] = []
         self._number = 0
         self._times = TimeCounts(points)
@@ -108,15 +113,10 @@ class GapsFound:
         start_ms, end_ms = self._window.clamp(start_ms), self._window.clamp(end_ms)
         self.unserved.reach(start_ms)
         self.unserved.reach(end_ms)
-        self.unserved.add("", start_ms, end_ms)
+        self.unserved.add_span("", start_ms, end_ms)
 
     def fields(self, still: list[Gap], namespaces: int) -> dict[str, Any]:
-        """Fields of the report.
-
-        Args:
-            still: Those that are open.
-            namespaces: Maximum number of namespaces, those with the longest gaps.
-        """
+        """Fields of the report, with the gaps that are still open; of the namespaces those with the longest gaps."""
         longest = [gap for _, _, gap in heapq.nlargest(max(0, self._kept - len(still)), self._longest)]
         kept = sorted([*still[: self._kept], *longest], key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
         ranked = sorted(self._sums.rows(), key=lambda row: (-row["open"], -row["worst_ms"], row["namespace"]))
@@ -132,17 +132,13 @@ class GapsFound:
             ],
             "namespaces_all": len(ranked),
             "namespaces": [row | {"causes": self._causes(row["namespace"])} for row in ranked[:namespaces]],
-            "rows": [_gap_row(gap) for gap in kept],
+            "rows": [shown_row(gap_fields(gap)) for gap in kept],
             "times": self._times.fields(),
         }
 
     def _causes(self, namespace: str) -> str:
         counts = {cause.value: self._by_cause[namespace, cause.value] for cause in GapCause}
         return ", ".join(f"{cause} {count}" for cause, count in counts.items() if count)
-
-
-def _gap_row(gap: Gap) -> dict[str, Any]:
-    return {name: shown(value) if isinstance(value, str) else value for name, value in gap_fields(gap).items()}
 
 
 _REJECTED = frozenset(REJECTIONS)
@@ -152,12 +148,7 @@ NOBODY = "(cannot be decoded)"
 
 
 class RejectedFound:
-    """Counts rejected records over time.
-
-    Args:
-        points: Number of buckets on the axis of time.
-        window: Only records inside count.
-    """
+    """Counts rejected records over time: those inside the window."""
 
     def __init__(self, points: int, window: ReportWindow = WHOLE_LOG) -> None:
         self._window = window
@@ -170,11 +161,7 @@ class RejectedFound:
             self._times.add(record.timestamp_ms)
 
     def fields(self, writers: int) -> dict[str, Any]:
-        """Fields of the report.
-
-        Args:
-            writers: Maximum number of listed writers, those with the most records.
-        """
+        """Fields of the report; of the writers those with the most records."""
         document = rejected_document(self._rejections)
         reasons: dict[str | None, Counter[str]] = {}
         for group in document["groups"]:
@@ -195,8 +182,7 @@ class RejectedFound:
 
 def _rejected_row(rejected: dict[str, Any]) -> dict[str, Any]:
     winner = rejected["winner"]
-    row = {name: shown(value) if isinstance(value, str) else value for name, value in rejected.items()}
-    return row | {
+    return shown_row(rejected) | {
         "meaning": MEANING[Verdict(rejected["reason"])],
         "winner": None
         if winner is None

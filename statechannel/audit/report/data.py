@@ -13,32 +13,30 @@ from itertools import takewhile
 from typing import Any
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
-from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gaps import with_standstill
-from statechannel.audit.history import meant, overlap
-from statechannel.audit.incident import Incident
-from statechannel.audit.local import audit_export
+from statechannel.audit.history import subject_of
+from statechannel.audit.local import audit_export, written_again
 from statechannel.audit.moments import AsOf
-from statechannel.audit.overlaps import Successions, WrittenAgain, overlap_rows, overlap_sums
-from statechannel.audit.person_actions import PersonAction
-from statechannel.audit.report.charts import GapsFound, RejectedFound, shown
-from statechannel.audit.report.heatmap import HeatMap, heat_names
+from statechannel.audit.overlaps import Successions, overlap_rows, overlap_sums
+from statechannel.audit.report.charts import GapsFound, RejectedFound, shown, shown_row
 from statechannel.audit.report.incident_list import LogIncidents, summary_of
-from statechannel.audit.report.ownership import OTHERS, Area, area_fields
+from statechannel.audit.report.ownership import OTHERS, Area, HeatMap, area_fields, heat_names
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow
 from statechannel.audit.report.timelines import KeyTimelines, TreeSeen, choose, lane_fields
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
-from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bundle import KeyParts, parse_key, partition_of
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import MarkedColdStart
-from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay.auditor import audit_part
-from statechannel.replay.part import PartitionAudit
+from statechannel.replay.part import JoinObserver, Listeners, PartitionAudit, each_of
 from statechannel.replay.survey import ReadFacts
+from statechannel.stories.bundle import overlap
+from statechannel.stories.incident import Incident
+from statechannel.stories.processes import WritersHeard
+from statechannel.stories.requests import PersonAction
 
 REPORT_FORMAT = 1
 
@@ -50,10 +48,7 @@ class ReportLimits:
     Attributes:
         points: Buckets of time in a chart, and marks on a timeline.
         bundles: Timelines, including those of ancestors and namespaces.
-        rows: Rows of each table.
-        brokers: Distinct brokers in the chart.
-        heat_rows: Bundles of the heat map.
-        heat_columns: Its columns of time.
+        rows: Of each table.
     """
 
     points: int = 400
@@ -89,7 +84,7 @@ class ReportQuestion:
     actions: Sequence[PersonAction] | None = None
 
 
-class _Overview:
+class _Overview(JoinObserver):
     """Observers of the first pass."""
 
     def __init__(self, limits: ReportLimits, window: ReportWindow, writers: WritersHeard | None) -> None:
@@ -105,11 +100,7 @@ class _Overview:
         self.first: dict[int, int] = {}
         self._points = limits.points
 
-    def taken(self, record: RecordRead, decoded: Record) -> None:
-        self.gaps.finder.taken(record, decoded)
-
     def joined(self, view: View, *, sure: bool) -> None:
-        self.gaps.finder.joined(view, sure=sure)
         if not sure:
             return
         self.tree.joined(view)
@@ -117,7 +108,6 @@ class _Overview:
 
     def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
         self._area(view.partition).overruled(cold_start.timestamp_ms, view)
-        self.gaps.finder.overruled(cold_start, view)
         self.incidents.channel.overruled(cold_start, view)
         self.tree.joined(view)
 
@@ -154,7 +144,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         AuditQuestionError: A requested name is invalid.
         NotInLogError: The log has no such bundle; the message is the name.
     """
-    wanted = [_wanted(name) for name in question.wanted]
+    wanted = [subject_of(name)[0] for name in question.wanted]
     limits = question.limits
     overview, complete = _Overview(limits, question.window, question.writers), dict[str, Any]()
     with progress("judging", export.records, unit="records") as advance:
@@ -164,7 +154,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
             as_of=question.as_of,
             compaction_lag_ms=question.compaction_lag_ms,
             observers=[overview.observe],
-            join_observer=overview,
+            join_observer=Listeners([overview.gaps.finder, overview]),
             each_part=overview.ended,
             tell_complete=complete.update,
             progress=advance,
@@ -197,7 +187,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "verdicts": {verdict.value: overview.verdicts[verdict.value] for verdict in Verdict},
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": asdict(limits),
-        "incidents": overview.incidents.rows(gaps["rows"], window, question.registry),
+        "incidents": overview.incidents.rows(window, question.registry),
         "area": area_of_all,
         "gaps": gaps,
         "rejected": overview.rejected.fields(limits.rows),
@@ -212,23 +202,11 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
 
 def _overlaps(export: ExportFile, question: ReportQuestion, successions: Successions) -> dict[str, Any]:
     """Times in which two processes may have served a bundle; if an owner was lost, the log is read once more for them."""
-    taken = list(successions.taken())
-    rows: list[dict[str, Any]] = []
-    if taken:
-        again = WrittenAgain(taken)
-        lag_ms = question.compaction_lag_ms
-        audit_export(
-            export, read=question.read, as_of=question.as_of, compaction_lag_ms=lag_ms, observers=[again.observe]
-        )
-        window = question.window
-        rows = [
-            row
-            for row in overlap_rows(successions.rows, again, question.writers)
-            if window.overlaps(row["since_ms"], row["until_ms"])
-        ]
-    texts = ("bundle", "from", "incarnation", "to")
-    listed = [row | {name: shown(row[name]) for name in texts} for row in rows[-question.limits.rows :]]
-    return {"sums": overlap_sums(rows), "rows": listed}
+    lag_ms = question.compaction_lag_ms
+    again = written_again(export, successions, read=question.read, as_of=question.as_of, compaction_lag_ms=lag_ms)
+    every = overlap_rows(successions.rows, again, question.writers)
+    rows = [row for row in every if question.window.overlaps(row["since_ms"], row["until_ms"])]
+    return {"sums": overlap_sums(rows), "rows": [shown_row(row) for row in rows[-question.limits.rows :]]}
 
 
 def _actions(question: ReportQuestion) -> dict[str, Any] | None:
@@ -236,11 +214,7 @@ def _actions(question: ReportQuestion) -> dict[str, Any] | None:
     if question.actions is None:
         return None
     chosen = [row for row in question.actions if not row.question and question.window.holds(row.at_ms)]
-    rows = [
-        {name: shown(value) if isinstance(value, str) else value for name, value in row.fields().items()}
-        for row in chosen[-question.limits.rows :]
-    ]
-    return {"all": len(chosen), "rows": rows}
+    return {"all": len(chosen), "rows": [shown_row(row.fields()) for row in chosen[-question.limits.rows :]]}
 
 
 def _name_persons(
@@ -274,42 +248,11 @@ def _heat_map(
     )
 
 
-class _SecondPass:
-    """Observers of the second pass."""
-
-    def __init__(self, lanes: KeyTimelines, heat: HeatMap) -> None:
-        self._lanes, self._heat = lanes, heat
-
-    def taken(self, record: RecordRead, decoded: Record) -> None:
-        self._heat.taken(record, decoded)
-
-    def joined(self, view: View, *, sure: bool) -> None:
-        self._lanes.joined(view, sure=sure)
-        self._heat.joined(view, sure=sure)
-
-    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
-        self._lanes.overruled(cold_start, view)
-        self._heat.overruled(cold_start, view)
-
-    def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        self._lanes.observe(record, judgement)
-        self._heat.observe(record, judgement)
-
-
 def _is_in_log(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
     """Whether the log has the bundle of that exact name, or a record of the namespace or the topic."""
     if parse_key(name.encode()) is not None and not parts.is_namespace:
         return any(key == name.encode() for key in keys)
     return any((known := parse_key(key)) is not None and overlap(known, parts) for key in keys)
-
-
-def _wanted(name: str) -> KeyParts:
-    try:
-        return meant(name)[0]
-    except ValueError as error:
-        raise AuditQuestionError(
-            f"{error}.", hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
-        ) from None
 
 
 def _partition(overview: _Overview, number: int, complete: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,7 +279,7 @@ def _lanes(
 ) -> list[dict[str, Any]]:
     """Read again, for timelines and the heat map, the namespaces that have any."""
     lanes = KeyTimelines(chosen, question.limits.points, question.window)
-    both = _SecondPass(lanes, heat)
+    observe, joins = each_of([lanes.observe, heat.observe]), Listeners([lanes, heat])
     partitions = len(export.header.end_offsets)
     by_partition: dict[int, set[bytes]] = {}
     for namespace in {*lanes.namespaces, *(name.rpartition("/")[0] for name in heat.rows)}:
@@ -351,7 +294,7 @@ def _lanes(
             base = done
             counted = records.with_progress(lambda read, base=base: advance(base + read))  # type: ignore[misc]
             some = _of_namespaces(counted, namespaces, question.as_of or AsOf())
-            audit_part(number, partitions, some, overview.facts[number], both.observe, both)
+            audit_part(number, partitions, some, overview.facts[number], observe, joins)
             done += len(records)
     every = []
     for name, lane in lanes.lanes.items():

@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from statechannel.audit.incident import KEPT_MAX, Incident, IncidentKind, seconds, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.report.charts import shown
 from statechannel.audit.report.time_buckets import ReportWindow
-from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import HEARTBEAT_KEY, decode_heartbeat
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
+from statechannel.stories.incident import KEPT_MAX, Incident, IncidentKind, RegistrySilence, seconds, without_repaired
+from statechannel.stories.processes import WritersHeard
 
 GAP_OVER_MS: Final = 1_000
 """Shorter gaps in service are not incidents."""
@@ -118,57 +118,26 @@ class LogIncidents:
                 if min(a.end_ms, b.end_ms) - max(a.start_ms, b.start_ms) > SILENT_MS
             ]
         for start_ms, end_ms in common:
-            message = f"no heartbeats for {seconds(end_ms - start_ms)}: Kafka was unavailable, or no broker was running"
-            yield Incident(start_ms, IncidentKind.SILENCE, message)
+            yield RegistrySilence(start_ms, end_ms - start_ms, set()).incident
 
-    def rows(
-        self, gaps: Sequence[Mapping[str, Any]], window: ReportWindow, registry: Sequence[Incident] = ()
-    ) -> list[dict[str, Any]]:
+    def rows(self, window: ReportWindow, registry: Sequence[Incident] = ()) -> list[dict[str, Any]]:
         """Incidents within the window, oldest first.
 
         Args:
-            gaps: Rows of gaps; long ones that no lost owner explains are incidents, those at the same time together.
             registry: Incidents of the registry. What both tell is taken from it.
         """
         from_log = [*self._leaders, *self._restarts(), *self._silences()]
-        lost = [incident for incident in self.channel.all() if incident.kind is not IncidentKind.GAP]
         since_ms = min((incident.at_ms for incident in registry), default=None)
         earlier = [incident for incident in from_log if since_ms is None or incident.at_ms < since_ms]
-        others = without_repaired([*lost, *registry])
-        incidents = [*earlier, *_long_gaps(gaps), *others]
+        others = without_repaired([*self.channel.all(), *registry])
         kept = sorted(
-            (incident for incident in incidents if window.holds(incident.at_ms)),
+            (incident for incident in (*earlier, *others) if window.holds(incident.at_ms)),
             key=lambda incident: (incident.at_ms, incident.kind.value),
         )
         return [
             {"at_ms": incident.at_ms, "kind": incident.kind.value, "message": shown(incident.message, 400)}
             for incident in kept[-2 * KEPT_MAX :]
         ]
-
-
-def _long_gaps(gaps: Sequence[Mapping[str, Any]]) -> Iterable[Incident]:
-    groups: list[list[Mapping[str, Any]]] = []
-    for gap in sorted(gaps, key=lambda gap: (gap["cause"], gap["start_ms"])):
-        if gap["repaired"] or (gap["length_ms"] is not None and gap["length_ms"] < GAP_OVER_MS):
-            continue
-        if (
-            groups
-            and groups[-1][0]["cause"] == gap["cause"]
-            and gap["start_ms"] - groups[-1][-1]["start_ms"] < _SAME_MS
-        ):
-            groups[-1].append(gap)
-        else:
-            groups.append([gap])
-    for group in groups:
-        worst = max(group, key=lambda gap: float("inf") if gap["length_ms"] is None else gap["length_ms"])
-        what = worst["bundle"] if len(group) == 1 else f"{len(group)} bundles"
-        length_ms = worst["length_ms"]
-        how_long = (
-            "and still does not"
-            if length_ms is None
-            else f"for {'' if len(group) == 1 else 'up to '}{seconds(length_ms)}"
-        )
-        yield Incident(group[0]["start_ms"], IncidentKind.GAP, f"no broker served {what} {how_long}: {worst['why']}")
 
 
 _UNITS: Final = ((2 * 86_400_000, 86_400_000, "days"), (2 * 3_600_000, 3_600_000, "hours"))

@@ -1,22 +1,29 @@
-"""Ownership chart of a report: bundles by owner over time, and how many of them were not served, in bounded memory. Pure."""
+"""Owners over time in a report: bundles by owner and how many were not served, and a heat map with a row for each bundle. Pure.
+
+Memory is bounded by the numbers of buckets, brokers, rows and columns.
+"""
 
 from __future__ import annotations
 
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any, Final
 
-from statechannel.audit.ownership import lost_of
-from statechannel.audit.report.time_buckets import NARROWEST_MS, WHOLE_LOG, ReportWindow, SpanSums, width_for
+from statechannel.audit.gaps import Gap, Gaps
+from statechannel.audit.report.time_buckets import NARROWEST_MS, WHOLE_LOG, ReportWindow, TimeSums, width_for
+from statechannel.audit.report.timelines import bundles_of, name_of
+from statechannel.protocol.bundle import KeyParts
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
-from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver
+from statechannel.stories.bundle import lost_of, owners_after
 
 OTHERS = "(others)"
 """Brokers beyond the limit. Not a valid broker id, because of the brackets."""
@@ -54,7 +61,7 @@ class Area:
     part of it in which it did not serve them: while Releasing, and since a lost owner was last heard.
 
     Args:
-        points: Maximum number of buckets, at least 2.
+        points: Maximum number of buckets.
         brokers: Maximum number of distinct brokers; the rest is merged.
         window: Records after it are ignored; those before it only set the owners at its start.
 
@@ -67,8 +74,8 @@ class Area:
     def __init__(self, points: int, brokers: int = 200, window: ReportWindow = WHOLE_LOG) -> None:
         self._brokers = brokers
         self._window = window
-        self.owned_sums = SpanSums(points)
-        self.idle_sums = SpanSums(points)
+        self.owned_sums = TimeSums(points)
+        self.idle_sums = TimeSums(points)
         self.owned: Counter[str] = Counter()
         self.first_ms: int | None = None
         self.now_ms = 0
@@ -102,14 +109,10 @@ class Area:
         if self._window.is_after(record.timestamp_ms):
             return
         self._pass(self._window.clamp(record.timestamp_ms))
-        key = judgement.key
-        if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace:
-            return
-        self._note_idle(key, judgement.record)
-        if key.state is State.DELETED:
-            self._split(key)
-        else:
-            self._set(key, key.owner)
+        for key, owner in owners_after(judgement):
+            if key is judgement.key:
+                self._note_idle(key, judgement.record)
+            self._set(key, owner)
 
     def end(self, now_ms: int) -> None:
         """End of the log: owned bundles were owned until this moment."""
@@ -151,17 +154,7 @@ class Area:
     def _add_idle(self, key: KeyState, since_ms: int) -> None:
         broker = self._owner.get(key)
         if broker is not None and self.first_ms is not None:
-            self.idle_sums.add(broker, max(since_ms, self.first_ms), self.now_ms)
-
-    def _split(self, key: KeyState) -> None:
-        owner = key.from_
-        self._set(key, None)
-        if key.ring is None or key.bounds is None:
-            return
-        for lower in key.bounds[:-1]:
-            child = key.ring.live.get(lower)
-            if child is not None:
-                self._set(child, owner)
+            self.idle_sums.add_span(broker, max(since_ms, self.first_ms), self.now_ms)
 
     def _set(self, key: KeyState, owner: str | None) -> None:
         before = self._owner.get(key)
@@ -179,17 +172,15 @@ class Area:
 
     def _advance(self, broker: str) -> None:
         """Add the time that the broker has owned bundles since its last update."""
-        self.owned_sums.add(broker, self._since_ms.get(broker, self.now_ms), self.now_ms, self.owned[broker])
+        self.owned_sums.add_span(broker, self._since_ms.get(broker, self.now_ms), self.now_ms, self.owned[broker])
         self._since_ms[broker] = self.now_ms
 
 
-def area_fields(areas: Sequence[Area], unserved: SpanSums, *, points: int, brokers: int) -> dict[str, Any]:
-    """The sum of the areas of all partitions, for the report.
+def area_fields(areas: Sequence[Area], unserved: TimeSums, *, points: int, brokers: int) -> dict[str, Any]:
+    """The sum of the areas of all partitions, for the report; `points` and `brokers` as of `Area`.
 
     Args:
         unserved: Bundle-milliseconds within gaps.
-        points: Maximum number of buckets.
-        brokers: Maximum number of distinct brokers; the rest is merged.
     """
     begun = [area for area in areas if area.first_ms is not None]
     first_ms = min((area.first_ms for area in begun if area.first_ms is not None), default=0)
@@ -243,7 +234,7 @@ def area_fields(areas: Sequence[Area], unserved: SpanSums, *, points: int, broke
     }
 
 
-def _added_up(width_ms: int, parts: Iterable[SpanSums]) -> dict[int, Counter[str]]:
+def _added_up(width_ms: int, parts: Iterable[TimeSums]) -> dict[int, Counter[str]]:
     rows: dict[int, Counter[str]] = {}
     for part in parts:
         for at, sums in part.by_width(width_ms):
@@ -254,3 +245,154 @@ def _added_up(width_ms: int, parts: Iterable[SpanSums]) -> dict[int, Counter[str
 def _covered_ms(at: int, width_ms: int, first_ms: int, last_ms: int) -> int:
     """The part of a bucket that the log covers: the first and last ones are partial."""
     return max(1, min(at + width_ms, last_ms) - max(at, first_ms))
+
+
+# --- heat map ---
+
+NOBODY_OWNS: Final = -1
+"""Index of the owner while there is none."""
+
+
+def heat_names(
+    records: Mapping[bytes, int], gaps: Mapping[str, Sequence[int]], wanted: Sequence[KeyParts], most: int
+) -> list[str]:
+    """Bundles with a row: those with the longest gaps and the most records, ordered by namespace and range.
+
+    Args:
+        records: Number of records by key.
+        gaps: By bundle: number of gaps, and the sum of their lengths.
+        wanted: Only bundles that overlap one of these; empty: all.
+        most: Maximum number of rows.
+    """
+    bundles = {name_of(bundle): bundle for bundle in bundles_of(records, wanted)}
+    worst = sorted(bundles, key=lambda name: (-gaps.get(name, (0, 0))[1], -records[name.encode()], name))[:most]
+    return sorted(worst, key=lambda name: (bundles[name].namespace, bundles[name].lower, -bundles[name].upper))
+
+
+class _Row:
+    """Owner of one bundle by column, as runs, and the milliseconds of gaps of each column that has any."""
+
+    def __init__(self, at_ms: int) -> None:
+        self.owner = NOBODY_OWNS
+        self.since_ms = at_ms
+        self.runs: list[tuple[int, int]] = []
+        self.gaps_ms: dict[int, int] = {}
+        self._column = 0
+        self._held_ms: Counter[int] = Counter()
+
+    def pass_to(self, until_ms: int, first: int, width_ms: int) -> None:
+        """Its owner had it until this moment; moments in log order."""
+        while self.since_ms < until_ms:
+            column = self.since_ms // width_ms - first
+            if column != self._column:
+                self.close()
+                self._column = column
+            end_ms = min(until_ms, (column + first + 1) * width_ms)
+            if not self._held_ms and end_ms < until_ms and self.since_ms % width_ms == 0:
+                # Complete columns of one owner are one run.
+                self._run(column, self.owner)
+                end_ms = max(end_ms, until_ms // width_ms * width_ms)
+            else:
+                self._held_ms[self.owner] += end_ms - self.since_ms
+            self.since_ms = end_ms
+
+    def close(self) -> None:
+        """End the current column: the owner of most of its time has it."""
+        if self._held_ms:
+            self._run(self._column, max(self._held_ms, key=lambda owner: (self._held_ms[owner], owner)))
+        self._held_ms.clear()
+
+    def _run(self, column: int, owner: int) -> None:
+        if not self.runs or self.runs[-1][1] != owner:
+            self.runs.append((column, owner))
+
+
+class HeatMap(JoinObserver):
+    """Feed it the records of the bundles' namespaces.
+
+    Args:
+        names: Bundles with a row, in order.
+        owners: Index of each broker; `others`: of all other ones.
+        columns: Maximum number of columns, at least 2.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        owners: Mapping[str, int],
+        others: int,
+        first_ms: int,
+        last_ms: int,
+        columns: int,
+        window: ReportWindow = WHOLE_LOG,
+    ) -> None:
+        self._owners, self._others = owners, others
+        self._first_ms, self._last_ms = first_ms, last_ms
+        self._window = window
+        self.width_ms = width_for(first_ms, last_ms, columns)
+        self._first = first_ms // self.width_ms
+        self.rows = {name: _Row(first_ms) for name in names}
+        self._gaps = Gaps(self._add_gap)
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        self._gaps.taken(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        self._gaps.joined(view, sure=sure)
+        if sure:
+            for key in view.live():
+                self._set(key.name, key.owner, self._first_ms)
+
+    def overruled(self, cold_start: MarkedColdStart, view: View) -> None:
+        self._gaps.overruled(cold_start, view)
+        for overruled in cold_start.overruled or ():
+            key = view.get(overruled.key)
+            self._set(overruled.key, None if key is None else key.owner, cold_start.timestamp_ms)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        self._gaps.observe(record, judgement)
+        if not self._window.is_after(record.timestamp_ms):
+            for key, owner in owners_after(judgement):
+                self._set(key.name, owner, record.timestamp_ms)
+
+    def _set(self, name: str, owner: str | None, at_ms: int) -> None:
+        row = self.rows.get(name)
+        if row is not None:
+            row.pass_to(min(max(at_ms, row.since_ms), self._last_ms), self._first, self.width_ms)
+            row.owner = NOBODY_OWNS if owner is None else self._owners.get(owner, self._others)
+
+    def _add_gap(self, gap: Gap) -> None:
+        row = self.rows.get(gap.bundle)
+        if row is None or not gap.certain or not self._window.overlaps(gap.start_ms, gap.end_ms):
+            return
+        end_ms = self._last_ms if gap.end_ms is None else min(gap.end_ms - gap.on_request_ms, self._last_ms)
+        at_ms = max(gap.start_ms, self._first_ms)
+        while at_ms < end_ms:
+            column = at_ms // self.width_ms
+            until_ms = min(end_ms, (column + 1) * self.width_ms)
+            row.gaps_ms[column - self._first] = row.gaps_ms.get(column - self._first, 0) + until_ms - at_ms
+            at_ms = until_ms
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the report; to be called once, at the end of the log.
+
+        Bundles without an owner in all of the time have no row.
+        """
+        for gap in self._gaps.open():
+            self._add_gap(gap)
+        rows = []
+        for name, row in self.rows.items():
+            row.pass_to(self._last_ms, self._first, self.width_ms)
+            row.close()
+            runs = [list(run) for run in row.runs]
+            gaps = [list(cell) for cell in sorted(row.gaps_ms.items())]
+            if not gaps and all(owner == NOBODY_OWNS for _, owner in runs):
+                continue
+            rows.append({"name": name, "runs": runs, "gaps": gaps})
+        return {
+            "first_ms": self._first * self.width_ms,
+            "width_ms": self.width_ms,
+            "chosen": len(self.rows),
+            "columns": self._last_ms // self.width_ms - self._first + 1,
+            "rows": rows,
+        }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import add
 from typing import Any, Final, NamedTuple
 
 
@@ -78,57 +79,20 @@ def width_for(first_ms: int, last_ms: int, most: int, width_ms: int = NARROWEST_
     return width_ms
 
 
-class TimeCounts:
-    """Counts events, and the longest of them, by bucket of time; buckets become wider as the span grows.
+class TimeSums:
+    """Figures by name and bucket of time; buckets become wider as the span grows.
 
     Args:
         points: Maximum number of buckets, at least 2.
-    """
-
-    def __init__(self, points: int) -> None:
-        self._points = points
-        self._width_ms = NARROWEST_MS
-        self._buckets: dict[int, tuple[int, int]] = {}
-        self._span: tuple[int, int] | None = None
-
-    def add(self, at_ms: int, length_ms: int = 0) -> None:
-        first, last = self._span or (at_ms, at_ms)
-        self._span = min(first, at_ms), max(last, at_ms)
-        width_ms = width_for(*self._span, self._points, self._width_ms)
-        while self._width_ms < width_ms:
-            self._widen(wider(self._width_ms))
-        self._put(self._buckets, at_ms // self._width_ms, 1, length_ms)
-
-    def _widen(self, width_ms: int) -> None:
-        times = width_ms // self._width_ms
-        merged: dict[int, tuple[int, int]] = {}
-        for index, (count, longest) in self._buckets.items():
-            self._put(merged, index // times, count, longest)
-        self._buckets, self._width_ms = merged, width_ms
-
-    @staticmethod
-    def _put(buckets: dict[int, tuple[int, int]], index: int, count: int, longest: int) -> None:
-        held = buckets.get(index, (0, 0))
-        buckets[index] = held[0] + count, max(held[1], longest)
-
-    def fields(self) -> dict[str, Any]:
-        """Width, and by the first millisecond of each bucket: number, and the longest."""
-        rows = [[index * self._width_ms, *held] for index, held in sorted(self._buckets.items())]
-        return {"width_ms": self._width_ms, "rows": rows}
-
-
-class SpanSums:
-    """Sums of intervals of time by name, by bucket of time; buckets become wider as the span grows.
-
-    Args:
-        points: Maximum number of buckets, at least 2.
+        merged: Of two figures of one bucket.
 
     Attributes:
         width_ms: Of a bucket; they begin at multiples of it.
     """
 
-    def __init__(self, points: int) -> None:
+    def __init__(self, points: int, merged: Callable[[int, int], int] = add) -> None:
         self._points = points
+        self._merged = merged
         self._span: tuple[int, int] | None = None
         self.width_ms = NARROWEST_MS
         self._sums: dict[int, dict[str, int]] = {}
@@ -141,25 +105,49 @@ class SpanSums:
         while self.width_ms < width_ms:
             self._widen(wider(self.width_ms))
 
-    def add(self, name: str, start_ms: int, end_ms: int, count: int = 1) -> None:
-        """Add an interval `count` times; the span must reach both ends."""
+    def put(self, name: str, at_ms: int, figure: int) -> None:
+        """Add a figure to the bucket of a moment; the span must reach it."""
+        row = self._sums.setdefault(at_ms // self.width_ms, {})
+        row[name] = self._merged(row.get(name, 0), figure)
+
+    def add_span(self, name: str, start_ms: int, end_ms: int, count: int = 1) -> None:
+        """Add the milliseconds of an interval `count` times; the span must reach both ends."""
         while count and start_ms < end_ms:
-            index = start_ms // self.width_ms
-            until_ms = min(end_ms, (index + 1) * self.width_ms)
-            row = self._sums.setdefault(index, {})
-            row[name] = row.get(name, 0) + count * (until_ms - start_ms)
+            until_ms = min(end_ms, (start_ms // self.width_ms + 1) * self.width_ms)
+            self.put(name, start_ms, count * (until_ms - start_ms))
             start_ms = until_ms
 
     def _widen(self, width_ms: int) -> None:
-        times = width_ms // self.width_ms
-        merged: dict[int, dict[str, int]] = {}
-        for index, sums in self._sums.items():
-            row = merged.setdefault(index // times, {})
-            for name, sum_ms in sums.items():
-                row[name] = row.get(name, 0) + sum_ms
-        self._sums, self.width_ms = merged, width_ms
+        sums, before_ms = self._sums, self.width_ms
+        self._sums, self.width_ms = {}, width_ms
+        for index, row in sums.items():
+            for name, figure in row.items():
+                self.put(name, index * before_ms, figure)
 
     def by_width(self, width_ms: int) -> Iterator[tuple[int, dict[str, int]]]:
-        """Sums by name, by the first millisecond of buckets of that width, which may repeat."""
+        """Figures by name, by the first millisecond of buckets of that width, which may repeat."""
         for index, sums in self._sums.items():
             yield index * self.width_ms // width_ms * width_ms, sums
+
+
+class TimeCounts:
+    """Counts events, and the longest of them, by bucket of time.
+
+    Args:
+        points: Maximum number of buckets, at least 2.
+    """
+
+    def __init__(self, points: int) -> None:
+        self._counts, self._longest = TimeSums(points), TimeSums(points, max)
+
+    def add(self, at_ms: int, length_ms: int = 0) -> None:
+        for figures, figure in ((self._counts, 1), (self._longest, length_ms)):
+            figures.reach(at_ms)
+            figures.put("", at_ms, figure)
+
+    def fields(self) -> dict[str, Any]:
+        """Width, and by the first millisecond of each bucket: number, and the longest."""
+        width_ms = self._counts.width_ms
+        longest = dict(self._longest.by_width(width_ms))
+        rows = [[at, counts[""], longest[at][""]] for at, counts in sorted(self._counts.by_width(width_ms))]
+        return {"width_ms": width_ms, "rows": rows}

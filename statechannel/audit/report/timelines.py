@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from statechannel.audit.history import history_line, overlap
-from statechannel.audit.report.charts import shown
+from statechannel.audit.report.charts import shown, shown_row
 from statechannel.audit.report.time_buckets import WHOLE_LOG, ReportWindow, wider
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
@@ -20,6 +19,8 @@ from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver
+from statechannel.stories.bundle import history_fields, history_line, overlap, owners_after
 
 
 class TreeSeen:
@@ -41,56 +42,59 @@ class TreeSeen:
             self.records.setdefault(key.key, 0)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        key, name = judgement.key, record.key
+        name = record.key
         if name is None:
             return
+        key = judgement.key
         if judgement.verdict is Verdict.ACCEPTED and key is not None:
             self.records.setdefault(name, 0)
-            if key.bounds is not None:
-                for child in derived_from(key):
-                    self.records.setdefault(child.encode(), 0)
+            for bundle, _ in owners_after(judgement) if key.bounds is not None else ():
+                self.records.setdefault(bundle.key, 0)
         if name in self.records and self._window.holds(record.timestamp_ms):
             self.records[name] += 1
 
 
-def derived_from(key: KeyState) -> list[str]:
-    """Names of the bundles that an accepted state derives: those of a ring, or of a split."""
-    if key.bounds is None or key.state not in {State.ACTIVE, State.DELETED}:
-        return []
-    return [bundle_key(key.namespace, lower, upper) for lower, upper in zip(key.bounds, key.bounds[1:], strict=False)]
+def bundles_of(records: Iterable[bytes], wanted: Sequence[KeyParts]) -> list[KeyParts]:
+    """The bundles among these keys that overlap one of those; of none of them: all."""
+    parts = (parse_key(key) for key in records)
+    return [
+        bundle
+        for bundle in parts
+        if bundle is not None
+        and not bundle.is_namespace
+        and (not wanted or any(overlap(bundle, name) for name in wanted))
+    ]
+
+
+def name_of(parts: KeyParts) -> str:
+    return bundle_key(parts.namespace, parts.lower, parts.upper)
 
 
 def choose(
     records: Mapping[bytes, int], gaps: Mapping[str, Sequence[int]], wanted: Sequence[KeyParts], most: int
 ) -> list[str]:
-    """Keys whose timelines are shown: those with the longest gaps and most records first, each with its ancestors.
+    """Keys whose timelines are shown, those with the longest gaps and most records first, each behind its ancestors.
 
     Args:
         records: Number of records by key.
         gaps: By bundle: number of gaps, and the sum of their lengths.
         wanted: Only keys that overlap one of these; empty: all.
         most: Maximum number of keys.
-
-    Returns:
-        In the order of selection.
     """
     by_namespace: dict[str, list[KeyParts]] = {}
-    for key in records:
-        parts = parse_key(key)
-        if parts is not None and not parts.is_namespace:
-            if not wanted or any(overlap(parts, name) for name in wanted):
-                by_namespace.setdefault(parts.namespace, []).append(parts)
+    for bundle in bundles_of(records, wanted):
+        by_namespace.setdefault(bundle.namespace, []).append(bundle)
     exact = set(wanted)
 
     def rank(parts: KeyParts) -> tuple[bool, int, int, str, int]:
-        name = _name(parts)
+        name = name_of(parts)
         number, sum_ms = gaps.get(name, (0, 0))
         number_of_records = records[name.encode()] + number
         return parts not in exact, -sum_ms, -number_of_records, parts.namespace, parts.lower
 
     chosen: dict[str, None] = {}
     for parts in sorted((key for every in by_namespace.values() for key in every), key=rank):
-        family = [parts.namespace, *_ancestors(parts, by_namespace[parts.namespace]), _name(parts)]
+        family = [parts.namespace, *_ancestors(parts, by_namespace[parts.namespace]), name_of(parts)]
         missing = [name for name in family if name not in chosen]
         if len(chosen) + len(missing) <= most:
             chosen.update(dict.fromkeys(missing))
@@ -104,11 +108,7 @@ def _ancestors(parts: KeyParts, known: Iterable[KeyParts]) -> Iterator[str]:
     width = parts.upper - parts.lower
     wider = [key for key in known if key.upper - key.lower > width and overlap(key, parts)]
     for key in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
-        yield _name(key)
-
-
-def _name(parts: KeyParts) -> str:
-    return bundle_key(parts.namespace, parts.lower, parts.upper)
+        yield name_of(key)
 
 
 DERIVED = "derived"
@@ -123,6 +123,9 @@ class Band(NamedTuple):
     to: str | None
     version: int
     generation: int | None
+
+
+_GONE = Band(None, None, None, 0, None)
 
 
 @dataclass(slots=True)
@@ -189,12 +192,10 @@ class KeyTimeline:
             marks.append(mark)
 
 
-class KeyTimelines:
+class KeyTimelines(JoinObserver):
     """Collects the timelines of the selected keys. Feed it the records of their namespaces.
 
     Args:
-        names: Those keys.
-        points: Maximum number of marks for each.
         window: Records before it only set the state at its start.
     """
 
@@ -224,7 +225,7 @@ class KeyTimelines:
         for overruled in cold_start.overruled or ():
             lane, key = self.lanes.get(overruled.key), view.get(overruled.key)
             if lane is not None:
-                band = Band(None, None, None, 0, None) if key is None else _band(key)
+                band = _GONE if key is None else _band(key)
                 times = cold_start.timestamp_ms, cold_start.timestamp_ms
                 offsets = cold_start.offset, cold_start.offset
                 self._put(lane, TimelineMark(*times, *offsets, Counter({DERIVED: 1}), band, dict(note)))
@@ -241,19 +242,13 @@ class KeyTimelines:
             self._derive(record, judgement, key)
 
     def _derive(self, record: RecordRead, judgement: Judgement, key: KeyState) -> None:
+        derived = {bundle.name: bundle for bundle, _ in owners_after(judgement) if bundle is not key}
         if key.is_namespace:
-            gone = Band(None, None, None, 0, None)
-            children = set(derived_from(key))
             for name in self._by_namespace.get(key.namespace, ()):
-                if name != key.namespace and name not in children and self._exists(name):
-                    self._add(name, record, judgement, gone)
-        for name in derived_from(key):
-            if key.is_namespace:
-                band = Band(State.UNASSIGNED.value, None, None, key.version, None)
-            else:
-                owner = shown(key.from_)
-                band = Band(State.ASSIGNED.value, owner, owner, key.version + 1, key.version + 1)
-            self._add(name, record, judgement, band)
+                if name != key.namespace and name not in derived and self._exists(name):
+                    self._add(name, record, judgement, _GONE)
+        for name, bundle in derived.items():
+            self._add(name, record, judgement, _band(bundle))
 
     def _exists(self, name: str) -> bool:
         lane = self.lanes[name]
@@ -282,22 +277,13 @@ def _band(key: KeyState) -> Band:
     return Band(state, shown(key.owner), shown(key.to), key.version, key.generation)
 
 
+_PLACE = frozenset({"partition", "offset", "timestamp_ms", "key", "verdict"})
+"""Facts of a record that its mark has otherwise."""
+
+
 def _mark(record: RecordRead, judgement: Judgement, band: Band | None) -> TimelineMark:
-    line = history_line(record, judgement)
-    facts = {
-        "key": shown(line.key),
-        "kind": line.kind,
-        "version": line.version,
-        "state": line.state,
-        "from": shown(line.from_),
-        "to": shown(line.to),
-        "by": shown(line.by),
-        "action": shown(line.action),
-        "operation": shown(line.operation),
-        "reason": shown(line.reason),
-        "note": shown(line.note),
-    }
-    at_ms, verdicts = record.timestamp_ms, Counter({line.verdict.value: 1})
+    facts = shown_row(history_fields(history_line(record, judgement)))
+    at_ms, verdicts = record.timestamp_ms, Counter({judgement.verdict.value: 1})
     return TimelineMark(at_ms, at_ms, record.offset, record.offset, verdicts, band, facts)
 
 
@@ -332,7 +318,7 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     if number > 1:
         listed = ", ".join(f"{verdict} {count}" for verdict, count in mark.verdicts.most_common())
         return fields | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
-    return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
+    return fields | {name: value for name, value in mark.facts.items() if value is not None and name not in _PLACE}
 
 
 _REJECTED_NAMES = frozenset(verdict.value for verdict in REJECTIONS)

@@ -69,10 +69,7 @@ class ExportedRecords(Sequence[RecordRead]):
 
     def headers(self) -> Iterator[tuple[int, Headers]]:
         """Offset and headers of each record that has some; reads the file once."""
-        for line in islice(self._lines(self._start), len(self)):
-            parsed = parse_line(line)
-            if parsed.headers:
-                yield parsed.record.offset, parsed.headers
+        return ((line.record.offset, line.headers) for line in self.lines() if line.headers)
 
     def lines(self) -> Iterator[ExportLine]:
         """The records with all that their lines have; reads the file once."""
@@ -277,18 +274,13 @@ def write_export(
     headers_of: Callable[[RecordRead], Headers] = lambda _: (),
     progress: Progress = lambda _: None,
 ) -> ExportHeader:
-    """Write an export file atomically.
+    """Write an export file atomically; returns the header as written.
 
     Args:
         header: Topic, end offsets and files next to it; its time is replaced by the time at which the export ends, its digest by
             that of the records.
         records: Partitions in order, offsets ascending.
-        now_ms: Wall clock, milliseconds since 1970.
         headers_of: Called once for each record, in order.
-        progress: Called with the number of records written.
-
-    Returns:
-        The header as written.
 
     Raises:
         ExportFileError: The file cannot be written.

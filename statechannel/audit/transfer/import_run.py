@@ -50,8 +50,7 @@ class ImportStage(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class ImportMark:
+class ImportMark(NamedTuple):
     """Content of an `!import` record."""
 
     operation: str
@@ -98,11 +97,8 @@ class Importer:
 
     Args:
         partitions: Those of the target's topic.
-        incarnation: Unique name of this process.
-        new_id: Ids of records, each unique.
         about: Source of the import, as text in every record.
         facts: Additional facts in the marks.
-        now_ms: Wall clock, for the marks.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ import binascii
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -21,6 +21,7 @@ import orjson
 
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import Headers
+from statechannel.protocol.view import Judgement
 
 EXPORT_FORMAT = 1
 _GZIP = b"\x1f\x8b"
@@ -49,7 +50,6 @@ class RecordedReplay:
     """What the version that made an export got from its records; not covered by the digest of the export.
 
     Attributes:
-        software: Version of the package.
         digest: Of the accepted states (records.md).
         verdicts: Number of records by verdict, of those that were judged.
     """
@@ -114,7 +114,7 @@ def format_header(header: ExportHeader) -> bytes:
             **({"positions_lost": _named(header.positions_lost)} if header.positions_lost else {}),
             "exported_at_ms": header.exported_at_ms,
             **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
-            **({} if header.replay is None else {"replay": _replay_fields(header.replay)}),
+            **({} if header.replay is None else {"replay": asdict(header.replay)}),
             **({} if header.digest is None else {"digest": header.digest}),
         }
     )
@@ -159,10 +159,6 @@ def _beside(fields: dict[str, Any]) -> dict[str, str] | None:
     ):
         raise BadLine("`beside` is not a list of names with digests")
     return beside
-
-
-def _replay_fields(replay: RecordedReplay) -> dict[str, Any]:
-    return {"software": replay.software, "digest": replay.digest, "verdicts": dict(sorted(replay.verdicts.items()))}
 
 
 def _replay(fields: dict[str, Any]) -> RecordedReplay | None:
@@ -230,6 +226,21 @@ def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
         return {name: content.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+def format_verdict(record: RecordRead, judgement: Judgement) -> bytes:
+    """A line of a verdict file (`--verdicts`): version and state are the record's own, null if it is undecodable."""
+    decoded = judgement.record
+    return _line(
+        {
+            "partition": record.partition,
+            "offset": record.offset,
+            **text_or_base64("key", record.key),
+            "verdict": judgement.verdict.value,
+            "version": None if decoded is None else decoded.version,
+            "state": None if decoded is None else decoded.state.value,
+        }
+    )
 
 
 def parse_record(line: bytes) -> RecordRead:
@@ -387,11 +398,7 @@ class ChainReader:
 
     def __init__(self, *, chained: bool, link: bytes | None = None) -> None:
         self._chained = chained
-        self._link = link
-
-    @property
-    def link(self) -> bytes | None:
-        return self._link
+        self.link = link
 
     def take(self, line: ExportLine) -> None:
         """Check the next line.
@@ -406,12 +413,12 @@ class ChainReader:
         if line.link is None:
             return
         link = bytes.fromhex(line.link)
-        if self._link is not None and link != next_link(self._link, line.digest):
+        if self.link is not None and link != next_link(self.link, line.digest):
             raise BadLine(
                 "its `chain` does not match: it was edited, or lines before it were removed, inserted or moved, or the header "
                 "was edited"
             )
-        self._link = link
+        self.link = link
 
 
 def chain_of(header: ExportHeader) -> ChainReader:

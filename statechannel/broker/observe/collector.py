@@ -50,7 +50,6 @@ class HeldThresholds:
             return self._held.count(thresholds)
 
     def release(self, thresholds: Thresholds) -> None:
-        """One holder less."""
         with _lock:
             self._held.remove(thresholds)
             self._apply()
@@ -120,7 +119,6 @@ class GcExclusion:
                     _thresholds.hold(MEMBER_THRESHOLDS)
 
     def end(self) -> None:
-        """One member less runs in this process."""
         with _lock:
             self._users -= 1
             if self._users == 0:

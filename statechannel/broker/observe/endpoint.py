@@ -52,20 +52,6 @@ class HttpAnswer:
         return cls(status, JSON, orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE))
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointLimits:
-    """Bounds of an endpoint.
-
-    Attributes:
-        connections_max: Maximum number of concurrent connections. One more displaces the one that has been silent longest;
-            if all have sent requests, it is closed at once.
-        timeout_s: Time limit of one connection.
-    """
-
-    connections_max: int = 8
-    timeout_s: float = 10.0
-
-
 Route = Callable[[], HttpAnswer]
 
 
@@ -73,23 +59,26 @@ class Endpoint:
     """Serves routes by GET (and HEAD), in its own threads.
 
     Args:
+        connections_max: Maximum number of concurrent connections. One more displaces the one that has been silent longest;
+            if all have sent requests, it is closed at once.
         on_answer: Called with path (`other` if unknown) and status of each answer.
         on_refused: Called for each connection closed because of the limit.
-        broker: Of the member, for log lines.
     """
 
     def __init__(
         self,
         routes: Mapping[str, Route],
         *,
-        limits: EndpointLimits | None = None,
+        connections_max: int = 8,
+        timeout_s: float = 10.0,
         on_answer: Callable[[str, int], None] | None = None,
         on_refused: Callable[[], None] | None = None,
         broker: str = "",
     ) -> None:
         self.log = _log.bound(broker=broker)
         self.routes = dict(routes)
-        self.limits = limits or EndpointLimits()
+        self.connections_max = connections_max
+        self.timeout_s = timeout_s
         self._on_answer = on_answer
         self._on_refused = on_refused
         self._server: _Server | None = None
@@ -120,7 +109,6 @@ class Endpoint:
         return int(self._server.server_port)
 
     def answered(self, path: str, status: int) -> None:
-        """Count an answer."""
         if self._on_answer is not None:
             self._on_answer(path, status)
 
@@ -159,7 +147,7 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, endpoint: Endpoint, address: str, port: int) -> None:
         self.endpoint = endpoint
-        self._room = threading.BoundedSemaphore(endpoint.limits.connections_max)
+        self._room = threading.BoundedSemaphore(endpoint.connections_max)
         self._silent: dict[socket.socket, None] = {}  # those that have not asked yet, the oldest first
         self._silent_lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -189,7 +177,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve the connection in its thread, with a time limit."""
-        ends = threading.Timer(self.endpoint.limits.timeout_s, _cut, (request,))
+        ends = threading.Timer(self.endpoint.timeout_s, _cut, (request,))
         ends.daemon = True
         try:
             ends.start()
@@ -240,7 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         """Set a time-out on waits; the server's timer ends slow connections."""
-        self.request.settimeout(self.server.endpoint.limits.timeout_s)
+        self.request.settimeout(self.server.endpoint.timeout_s)
         super().setup()
 
     def do_GET(self) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from statechannel.broker.observe.events import EVENTS, EventKind, Level
-from statechannel.broker.outcomes import plain
 from statechannel.engine.context import Mode
 from statechannel.logger import SafeLogger
+from statechannel.operations.outcomes import plain
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import MEANING
 
@@ -31,7 +31,6 @@ class EventLog:
     """Logs events of the engine and the runtime.
 
     Args:
-        broker: Broker id, in every line.
         least: Minimum level; events below are not formatted.
         per_second_max: Lines of one event per second; further ones are only counted (`flush`).
         counted: Called with the name of each event, except those of single records.
@@ -54,11 +53,9 @@ class EventLog:
 
     @property
     def tells_all(self) -> bool:
-        """Whether verdicts on every record are logged."""
         return self._least <= Level.DEBUG
 
     def take(self, emit: Emit) -> None:
-        """Log an event of the engine."""
         name, facts = emit.event, emit.facts
         make = _RECORDS.get(name)
         if make is None:
@@ -119,7 +116,6 @@ class EventLog:
 
 
 def _short(value: Any) -> Any:
-    """Truncate long foreign text."""
     if isinstance(value, str) and len(value) > _CHARACTERS:
         return f"{value[:_CHARACTERS]}... ({len(value)} characters)"
     return value

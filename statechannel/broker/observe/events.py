@@ -1,7 +1,7 @@
 """Table of all events of a member: name, level, fields and meaning.
 
 `design/observability.md` is generated from this table, and a test compares it with the code in both directions.
-Events of the balancer are explained in `design/decisions-topic.md`.
+Events of the balancer are explained in `design/reference/decisions-topic.md`.
 """
 
 from __future__ import annotations
@@ -355,7 +355,9 @@ TABLE: tuple[EventKind, ...] = (
     EventKind(
         "extension-answer-untold", _E, ("extension", "operation"), "The answer of an extension could not be delivered"
     ),
-    EventKind("extension-not-closed", _E, ("extension",), "An extension did not end"),
+    EventKind(
+        "extension-not-closed", _E, ("extension", "limit_s"), "An extension failed to end, or did not end in time"
+    ),
     EventKind("extension-status-failed", _E, ("extension",), "The status of an extension failed"),
 )
 

@@ -21,7 +21,6 @@ class _Handover(NamedTuple):
 
     Attributes:
         since_ms: Log time of its newest record.
-        began_ms: Log time of the first record.
         unserved_ms: Since when it is unserved; -1 if it may be served, or never was.
         seen_s: When this process saw the first record (monotonic).
     """
@@ -95,7 +94,6 @@ class HandoverTimings:
         )
 
     def restart(self) -> None:
-        """Forget a partition that is read again."""
         self._flying.clear()
 
     def __len__(self) -> int:

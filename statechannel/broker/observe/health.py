@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from prometheus_client import generate_latest
@@ -14,6 +14,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from statechannel.broker.observe.endpoint import JSON, TEXT, HttpAnswer
 from statechannel.broker.observe.replica_digest import ReplicaCopy, ReplicaDigests, digest_document, dump_lines
+from statechannel.clocks import now_ms
+from statechannel.conditions.facts import NO_LIMITS, alive_row, stopped_in
+from statechannel.conditions.table import CONDITIONS, current
 from statechannel.engine.context import Mode
 from statechannel.errors import StateChannelError
 from statechannel.protocol.replica import Phase
@@ -23,11 +26,10 @@ if TYPE_CHECKING:
 
     from statechannel.broker.host import Host
     from statechannel.broker.observe.endpoint import Route
+    from statechannel.conditions.facts import Facts, Occurrence
 
 
 class HealthCheck(NamedTuple):
-    """One health check."""
-
     name: str
     ok: bool
     why: str
@@ -51,7 +53,7 @@ class LoopBusyError(StateChannelError):
 def alive(host: Host) -> list[HealthCheck]:
     """Liveness of this process: if it fails, the supervisor must restart it. From any thread."""
     silent_s = max(0.0, time.monotonic() - host.last_progress_s)
-    limit_s = host.options.watchdog_s
+    limit_s = host.settings.runtime.watchdog_s
     stopped = host.stopped
     closing = stopped is not None
     return [
@@ -75,6 +77,7 @@ def ready(host: Host) -> list[HealthCheck]:
     if not behind and not engine.caught_up:
         why = "a cold start puts the history in doubt"
     mode = engine.mode
+    of_topics = [item.message for item in known_conditions(host) if item.code in _OF_TOPICS]
     return [
         *alive(host),
         HealthCheck("caught-up", engine.caught_up, why or "every partition is judged"),
@@ -85,7 +88,7 @@ def ready(host: Host) -> list[HealthCheck]:
         ),
         HealthCheck("mode", mode is Mode.NORMAL, f"{mode}: {_MODES[mode]}"),
         _hooks(host),
-        HealthCheck("topics", True, "; ".join(host.topics.sentences()) or "as they must be"),
+        HealthCheck("topics", True, "; ".join(of_topics) or "as they must be"),
         HealthCheck("staying", not engine.draining, "hands over its bundles" if engine.draining else "accepts bundles"),
     ]
 
@@ -97,6 +100,29 @@ def _hooks(host: Host) -> HealthCheck:
     return HealthCheck("hooks", not counts.exhausted, f"{why} run hooks that are past their deadlines")
 
 
+_OF_TOPICS = ("head-lost", "topic-unfit", "topic-differs")
+_OWN = (
+    "kafka-silent", "newer-format", *_OF_TOPICS, "safe-mode", "loop-blocked", "hook-fails", "kafka-refuses", "kafka-throttles",
+)  # fmt: skip
+
+
+def known_conditions(host: Host) -> list[Occurrence]:
+    """What is wrong with this broker and its topics, as far as it knows by itself. From any thread."""
+    engine, at_ms, stopped = host.engine, now_ms(), stopped_in(host.engine.replicas)
+    member = engine.context.members.alive.get(engine.identity.broker)
+    own: dict[str, Any] = {"mode": str(engine.mode), "phase": Phase.CAUGHT_UP if engine.caught_up else None}
+    is_blind = engine.mode is Mode.SAFE and not stopped
+    facts: Facts = {
+        "channel": next((name for name, _ in host.topics.first_offsets), ""),
+        "at_ms": at_ms,
+        "blind_since_ms": at_ms - round(1_000 * engine.presence.silence_s) if is_blind else None,
+        "stopped": stopped,
+        "topics": host.topics.facts(),
+        "brokers": [] if member is None else [{**alive_row(member, 0, {}, 0, leading=False), **own}],
+    }
+    return current(facts, NO_LIMITS, (kind for kind in CONDITIONS if kind.code in _OWN))
+
+
 _MODES = {
     Mode.STARTING: "not yet read back from the registry",
     Mode.NORMAL: "the log is read and written",
@@ -105,7 +131,7 @@ _MODES = {
 }
 
 
-def _answer(host: Host, checks: Sequence[HealthCheck]) -> HttpAnswer:
+def _answer(host: Host, checks: Sequence[HealthCheck], **more: object) -> HttpAnswer:
     failed = [check for check in checks if not check.ok]
     document = {
         "status": "unavailable" if failed else "ok",
@@ -113,15 +139,19 @@ def _answer(host: Host, checks: Sequence[HealthCheck]) -> HttpAnswer:
         "incarnation": host.engine.identity.incarnation,
         "reasons": [f"{check.name}: {check.why}" for check in failed],
         "checks": {check.name: {"ok": check.ok, "why": check.why} for check in checks},
+        **more,
     }
     return HttpAnswer.json(document, HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK)
+
+
+def _rows(conditions: Iterable[Occurrence]) -> list[dict[str, str]]:
+    return [{"code": item.code, "message": item.message, "next_step": item.next_step} for item in conditions]
 
 
 def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> Mapping[str, Route]:
     """Pages of a member.
 
     Args:
-        loop: The loop of the host.
         timeout_s: For a copy of the replica's states.
     """
     digests = ReplicaDigests(host.engine, timeout_s=timeout_s)
@@ -164,7 +194,7 @@ def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> 
     return {
         "/metrics": lambda: HttpAnswer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(host.metrics.registry)),
         "/healthz": lambda: _answer(host, alive(host)),
-        "/readyz": lambda: _answer(host, ready(host)),
+        "/readyz": lambda: _answer(host, ready(host), conditions=_rows(known_conditions(host))),
         "/digest": digest,
         "/dump": dump,
     }

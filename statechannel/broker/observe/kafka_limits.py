@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from statechannel import clocks
+from statechannel.conditions.kinds import LATELY_MS
 from statechannel.engine.inputs import KafkaLimited
-from statechannel.engine.kafka_limits import QUOTAS, RefusalReason, RefusedRecords, ThrottledClient
-from statechannel.kafka.errors import CLIENT_LIMIT
-from statechannel.kafka.topic_policy import LARGEST_RECORD_BYTES
+from statechannel.engine.kafka_limits import QUOTAS, RefusedRecords, ThrottledClient
 from statechannel.protocol.bounded import remember
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from statechannel.broker.observe.metrics import Metrics
     from statechannel.engine.kafka_limits import AppendRefusal, ClientKind
@@ -24,46 +23,7 @@ WINDOW_S = 10.0
 NOTABLE_S = 1.0
 """Throttling of a smaller part of the window is only counted: quotas of a shared cluster delay single requests all the time."""
 SAID_AGAIN_S = 60.0
-REFUSED_KEPT_S = 600.0
 _REFUSALS_MAX = 16
-THROTTLED_LATELY_MS = 30_000
-THROTTLED_HINT = (
-    "Raise the quota of its user or client id, or exempt it (`kafka-configs.sh --entity-type users|clients`); it counts at once. "
-    "To the network nothing is wrong."
-)
-REFUSED_HINTS: Mapping[str, str] = {
-    RefusalReason.TOO_LARGE: f"Raise what is named: the client property {CLIENT_LIMIT} to {LARGEST_RECORD_BYTES:,} or more at "
-    "each broker, one after the other (`statechannel rolling-restart`); max.message.bytes of the topic while brokers run: "
-    "`kafka-configs.sh --alter`.",
-    RefusalReason.DENIED: "`statechannel acl check --role broker` lists the missing rights; one that is granted counts at once.",
-    RefusalReason.INVALID: "Compare the settings of the topic above; they can be changed while brokers run "
-    "(`kafka-configs.sh --alter`).",
-}
-
-
-def throttled_sentence(row: Mapping[str, Any]) -> str:
-    """For how long Kafka throttles a broker, and by which quotas; empty if it does not.
-
-    Args:
-        row: Of a broker, as `statechannel brokers` has it.
-    """
-    throttled = row.get("throttled")
-    if throttled is None or throttled["ago_ms"] > THROTTLED_LATELY_MS:
-        return ""
-    return (
-        f"Kafka throttles the {throttled['kind']} {throttled['client']} of {row['broker']}: "
-        f"{throttled['throttled_ms'] / 1_000:.1f} s of the last {throttled['window_ms'] / 1_000:.0f} s "
-        f"({QUOTAS[throttled['kind']]})"
-    )
-
-
-def refused_sentence(row: Mapping[str, Any]) -> str:
-    """Which records of a broker Kafka refused for good lately; else empty."""
-    refused = row.get("refused")
-    if refused is None or refused["ago_ms"] > REFUSED_KEPT_S * 1_000:
-        return ""
-    times = "once" if refused["times"] == 1 else f"{refused['times']} times"
-    return f"Kafka refuses records of {row['broker']}: {refused['message']} ({times})"
 
 
 class _Throttling:
@@ -173,6 +133,6 @@ class KafkaLimits:
 
     def _newest(self, now_ms: int) -> RefusedRecords | None:
         for kind, refused in list(self._refused.items()):
-            if now_ms - refused.records.at_ms > REFUSED_KEPT_S * 1_000:
+            if now_ms - refused.records.at_ms > LATELY_MS:
                 del self._refused[kind]
         return next((refused.records for refused in reversed(self._refused.values())), None)

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 
 class MetricKind(StrEnum):
-    """Kinds of metrics."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -33,7 +31,6 @@ class Metric(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """Full name for a scraper."""
         return f"{PREFIX}{self.name}" + ("_total" if self.kind is MetricKind.COUNTER else "")
 
 

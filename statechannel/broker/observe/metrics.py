@@ -29,7 +29,6 @@ class Metrics:
 
     Args:
         least: Minimum level of logged events.
-        events_per_second_max: Log lines of one event per second.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class Metrics:
     # --- what happened ----------------------------------------------------------------------------------------------
 
     def take(self, event: Emit) -> None:
-        """Log and count one event of the engine."""
         if event.event == "operation.ended":
             flow, result = str(event.facts.get("flow") or "none"), str(event.facts.get("result") or "none")
             self._child("operations", flow if flow in FLOWS else "other", result).inc()
@@ -96,7 +94,6 @@ class Metrics:
                 self._counted[verdict] = count
 
     def answered(self, command: str, answer: str, took_s: float = 0.0) -> None:
-        """Count an answered command."""
         self._child("commands", command, answer).inc()
         if command == "Lookup":
             self._child("lookups", answer).inc()
@@ -119,29 +116,23 @@ class Metrics:
             self._child("gap_seconds", landing.cause).observe(landing.gap_s)
 
     def timed(self, name: str, took_s: float, *values: str) -> None:
-        """Observe a duration; `name` is a histogram of the table."""
         self._child(name, *values).observe(took_s)
 
     def counted(self, name: str, *values: str, by: float = 1) -> None:
-        """Increment a counter of the table."""
         self._child(name, *values).inc(by)
 
     def hook_failed(self, hook: Hook, _: str) -> None:
-        """Count a failed hook."""
         self._child("hook_failures", hook.value).inc()
 
     def restarted(self, part: str) -> None:
-        """Count a restart of a part."""
         self._child("part_restarts", part).inc()
 
     # --- how things are ---------------------------------------------------------------------------------------------
 
     def set(self, name: str, value: float, *values: str) -> None:
-        """Set a gauge of the table."""
         self._child(name, *values).set(value)
 
     def mode(self, mode: str) -> None:
-        """Set the mode of this member."""
         if mode != self._seen_mode:
             if self._seen_mode is not None:
                 self.set("mode", 0, self._seen_mode)
@@ -149,10 +140,8 @@ class Metrics:
             self._seen_mode = mode
 
     def stuck(self, *, stuck: bool) -> None:
-        """Set the watchdog's result."""
         self.set("loop_stuck", stuck)
 
     def flush(self) -> None:
-        """Log and count suppressed events."""
         for event, count in self.log.flush().items():
             self.counted("events_suppressed", event, by=count)

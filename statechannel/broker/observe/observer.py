@@ -8,12 +8,12 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from statechannel.broker import outcomes
 from statechannel.broker.observe.handovers import HandoverTimings
 from statechannel.engine.commands import Lookup
 from statechannel.engine.effects import Hook
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import AppendFailed
+from statechannel.operations import outcomes
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.states import IN_FLIGHT
 
@@ -49,7 +49,6 @@ class Observer:
 
     Args:
         debt_alarm_s: An open debt that is older raises the alarm.
-        mono_s: The clock of the member.
 
     Attributes:
         cached_lookups: Lookups that the cache has answered, by thread: each has a counter of its own, so none is lost.
@@ -90,7 +89,6 @@ class Observer:
             self._traces.accepted(record, read, landing)
 
     def answered(self, command: Command, outcome: Outcome, asked_s: float) -> None:
-        """Observe an answered command."""
         took_s = self._mono_s() - asked_s
         self._metrics.answered(type(command).__name__, outcomes.name_of(outcome), took_s)
         if self._traces is not None and not isinstance(command, Lookup):
@@ -115,11 +113,9 @@ class Observer:
             self._traces.hook(effect, None if key is None else key.operation, took_s, error)
 
     def appending(self, token: int) -> None:
-        """Note that a record is passed to the client."""
         remember(self._appending, token, self._mono_s(), _APPENDS_MAX)
 
     def appended(self, report: Appended | AppendFailed) -> None:
-        """Note the client's report on a record."""
         began_s = self._appending.pop(report.token, None)
         if isinstance(report, AppendFailed):
             self._metrics.counted("append_failures", report.code)
@@ -127,11 +123,9 @@ class Observer:
             self._metrics.timed("append_seconds", self._mono_s() - began_s)
 
     def burst(self, held_s: float) -> None:
-        """Observe a burst that blocked the loop."""
         self._metrics.timed("loop_burst_seconds", held_s)
 
     def turn(self, late_s: float) -> None:
-        """Observe a delay of the driver's turn."""
         self._metrics.timed("loop_lag_seconds", max(0.0, late_s))
 
     # --- how things are ---------------------------------------------------------------------------------------------
@@ -195,7 +189,6 @@ class Observer:
             log.emit("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
 
     def close(self) -> None:
-        """Log suppressed events; close the traces."""
         self._metrics.flush()
         if self._traces is not None:
             self._traces.close()
@@ -225,7 +218,6 @@ class Availability:
         self._held_back = False
 
     def changed(self, available: bool) -> None:
-        """Note that Kafka became available or unavailable."""
         with self._lock:
             held_back, self._held_back = self._held_back, not available and self.loop_blocked()
             if not self._held_back and not (available and held_back):

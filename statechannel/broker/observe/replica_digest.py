@@ -48,7 +48,6 @@ class PartitionCopy:
 
     Attributes:
         applied: Offset through which it has applied the partition.
-        phase: Phase of its reader; `why` has details.
         states: None if this replica does not know the accepted states: it is joining, or its topic is broken.
     """
 
@@ -59,7 +58,6 @@ class PartitionCopy:
     states: ViewCopy | None
 
     def lines(self) -> Iterator[bytes]:
-        """Lines of the digest, by key."""
         return _merged([] if self.states is None else self.states.pieces)
 
 
@@ -79,18 +77,17 @@ class ReplicaCopy:
 
     @property
     def complete(self) -> bool:
-        """Whether the states of every partition are known."""
         return all(part.states is not None for part in self.partitions)
 
 
-async def copy_replicas(engine: Engine, *, keys_a_step: int = 2_000, timeout_s: float = 30.0) -> ReplicaCopy:
+async def copy_replicas(engine: Engine, *, timeout_s: float = 30.0) -> ReplicaCopy:
     """Copy the accepted states of every partition. On the loop of the engine, which is released after each short step.
 
     Raises:
         CopyTimeoutError: They change too fast, or the loop is too busy.
     """
     until_s = time.monotonic() + timeout_s
-    parts = [await _copy_partition(engine, replica, keys_a_step, until_s) for replica in engine.replicas]
+    parts = [await _copy_partition(engine, replica, until_s) for replica in engine.replicas]
     return ReplicaCopy(
         engine.identity.broker,
         engine.identity.incarnation,
@@ -100,10 +97,10 @@ async def copy_replicas(engine: Engine, *, keys_a_step: int = 2_000, timeout_s: 
     )
 
 
-async def _copy_partition(engine: Engine, replica: Replica, keys_a_step: int, until_s: float) -> PartitionCopy:
+async def _copy_partition(engine: Engine, replica: Replica, until_s: float) -> PartitionCopy:
     while _known(engine, replica):
         view = replica.view
-        copier = ViewCopier(view, keys_a_step=keys_a_step)
+        copier = ViewCopier(view)
         while replica.view is view and _known(engine, replica):
             try:
                 states = copier.step()
@@ -164,8 +161,6 @@ class ReplicaDigests:
 
 @dataclass(slots=True)
 class _Sum:
-    """A digest in progress."""
-
     total: Any = field(default_factory=sha256)
     keys: int = 0
 

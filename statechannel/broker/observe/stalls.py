@@ -13,7 +13,6 @@ class StallsSeen:
 
     Attributes:
         turn_max_s: Delay of a turn of the driver: other code in the loop.
-        burst_max_s: Duration of a turn of the driver.
         burst_cpu_max_s: The same in processor time of the loop's thread, without delays by a busy machine.
     """
 
@@ -24,9 +23,6 @@ class StallsSeen:
 
 class Stalls:
     """Measures each turn of a driver; the clocks are the loop's own (monotonic) and that of its thread.
-
-    Args:
-        mono_s: The loop's clock.
 
     Attributes:
         on_turn: Called with the delay (seconds) of each turn.
@@ -44,7 +40,6 @@ class Stalls:
 
     @property
     def max_s(self) -> float:
-        """The longest stall of the loop."""
         return max(self.seen.turn_max_s, self.seen.burst_max_s)
 
     def due(self, at_s: float) -> None:
@@ -54,7 +49,6 @@ class Stalls:
             self._due_s = at_s
 
     def begin(self) -> None:
-        """Start of a turn."""
         self._began_s, self._began_cpu_s = self._mono_s(), time.thread_time()
         due_s, self._due_s = self._due_s, None
         if due_s is not None:
@@ -64,7 +58,6 @@ class Stalls:
                 self.on_turn(late_s)
 
     def end(self) -> None:
-        """End of a turn."""
         seen, held_s = self.seen, self._mono_s() - self._began_s
         if self.on_burst is not None:
             self.on_burst(held_s)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from statechannel.engine.log_head import KEEP_RUNNING, RESTORE
+from statechannel.conditions.facts import NO_TOPIC_FACTS
+from statechannel.conditions.kinds import head_lost_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from statechannel.broker.observe.metrics import Metrics
+    from statechannel.conditions.facts import TopicFacts
     from statechannel.kafka.admin import Place
     from statechannel.kafka.topic_policy import TopicPolicy
     from statechannel.kafka.topic_watch import TopicFindings
@@ -72,35 +75,7 @@ class TopicConditions:
         self._metrics.set("topic_differences", len(self.differences) - hard, "soft")
         self._metrics.set("heads_lost", len(self.first_offsets))
 
-    def sentences(self) -> list[str]:
-        """What is wrong, the worst first."""
-        heads = [head_lost_sentence(*place, offset) for place, offset in self.first_offsets.items()]
-        return heads + [str(difference) for difference in self.differences]
-
-
-def head_lost_sentence(topic: str, partition: int | str, first_offset: int) -> str:
-    """Why a first offset above 0 is a loss."""
-    return f"{topic}-{partition} begins at offset {first_offset}: the log has lost its head, as compaction never moves its start"
-
-
-def positions_lost_sentence(topic: str, partition: int | str, known: int) -> str:
-    """Why the log lacks what brokers have read."""
-    return (
-        f"brokers have read {topic}-{partition} through offset {known}, which this log does not have: the topic was deleted and "
-        "created again, or lost records at its end"
-    )
-
-
-def head_lost_hint(topic: str, *, is_served: bool | None = None) -> str:
-    """What to do about it.
-
-    Args:
-        is_served: Whether a broker is caught up, and so knows what was deleted; None: that is unknown.
-    """
-    policy = (
-        f"Set cleanup.policy of {topic} to compact, and find out who may change it or delete records "
-        f"(`kafka-acls.sh --list --topic {topic}`)."
-    )
-    if is_served is None:
-        return f"{KEEP_RUNNING} If none is alive: {RESTORE} {policy}"
-    return f"{KEEP_RUNNING} {policy}" if is_served else f"No broker knows what was deleted: {RESTORE} {policy}"
+    def facts(self) -> TopicFacts:
+        """What is wrong, for conditions."""
+        heads = {str(partition): offset for (_, partition), offset in self.first_offsets.items()}
+        return {**NO_TOPIC_FACTS, "heads_lost": heads, "differences": [asdict(item) for item in self.differences]}

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
-from statechannel.broker import outcomes
 from statechannel.broker.observe.event_log import generation_of
 from statechannel.broker.observe.handovers import flow_of
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
 from statechannel.extras import install_command
+from statechannel.operations import outcomes
 from statechannel.protocol.states import IN_FLIGHT
 
 try:
@@ -138,7 +138,6 @@ class Traces:
             self._root(operation, flow, _asked_ms(operation, began_ms), at_ms, facts)
 
     def answered(self, command: Command, outcome: Outcome, took_s: float) -> None:
-        """Add an answered command of this member."""
         operation = getattr(command, "operation", None)
         if operation is None:
             return
@@ -151,7 +150,6 @@ class Traces:
         self._child(operation, name, ended_ns - int(took_s * _S), ended_ns, facts, message, SpanKind.SERVER)
 
     def hook(self, effect: CallHook, operation: str | None, took_s: float, error: str | None) -> None:
-        """Add an ended hook of this member."""
         if operation is None:
             return
         ended_ns = time.time_ns()

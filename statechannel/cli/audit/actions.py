@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import typer
 
 from statechannel.audit.engine import ExportSource
-from statechannel.audit.person_actions import PERSONS_CLAIM, PersonAction, in_order
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Reply, Request, RequestCommand
-from statechannel.cli.audit.options import read_at_ms, remark_unchained
-from statechannel.cli.kit.connection import Connection
+from statechannel.cli.audit.options import remark_unchained
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
-from statechannel.cli.kit.listing import Person, SinceTime, UntilTime, hint_of_authors, time_window
-from statechannel.cli.kit.live_log import open_tail
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, say, when
-from statechannel.cli.kit.side_files import FileBeside, SideRole, require_export, side_records
+from statechannel.cli.kit.listing import Person, SinceTime, UntilTime
+from statechannel.cli.kit.options import Connect, FileBeside, OutputAs, with_connection
+from statechannel.cli.kit.output import Output, print_json, print_rows, say, when
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode, StateChannelError
-from statechannel.protocol.bounded import remember
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.queries.audit_log import hint_of_authors, known_authors, read_at_ms, time_window
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import open_tail
+from statechannel.queries.side_files import SideRole, require_export, side_records
+from statechannel.stories.requests import PERSONS_CLAIM, PersonAction, RequestStory, in_order, stories_of
 
 GROUP: Final = "statechannel.person_actions"
-_PERSONS_SHOWN: Final = 10
 _ACTIONS_MAX = 100_000
 _ELSEWHERE = frozenset(
     {"name", "namespace", "destination", "reason", "why", "extension", "ask", "to", "read_only", "decision", "settings"}
@@ -80,7 +79,7 @@ def actions(
     if file is not None:
         require_export(file)
         remark_unchained(file)
-    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)))
+    window = time_window(since, until, now_ms() if file is None else read_at_ms(ExportSource(file)), TERMINAL)
     known = actions_of(connect()) if file is None else actions_beside(file)
     persons = sorted({action.by for action in known if action.by})
     if by is not None and by not in persons:
@@ -104,42 +103,27 @@ def actions(
 
 
 def _nothing_by(by: str, persons: Sequence[str]) -> CommandError:
-    alike = hint_of_authors(by, persons)
-    shown = ", ".join(persons[:_PERSONS_SHOWN]) + (", ..." if len(persons) > _PERSONS_SHOWN else "")
     return CommandError(
         f"nothing that is still recorded was done by {by}",
-        hint=alike or (f"Known: {shown}." if persons else "Requests are kept for a week."),
+        hint=hint_of_authors(by, persons) or known_authors(persons, "Requests are kept for a week."),
         code=ExitCode.NOT_FOUND,
     )
 
 
 def show(rows: Sequence[PersonAction], title: str) -> None:
-    print_table(
+    print_rows(
         (
-            "time",
-            Column("by", 1),
+            Column("time", of=lambda row: when(row.at_ms)),
+            Column("by", 1, of=lambda row: row.by or "not recorded"),
             "what",
             "name",
-            "to",
+            Column("to", of="destination"),
             Column("reason", text=True),
             Column("result", 1),
-            Column("details", 3, text=True),
+            Column("details", 3, text=True, of=lambda row: row.details or None),
             Column("operation", 4),
         ),
-        [
-            (
-                when(row.at_ms),
-                row.by or "not recorded",
-                row.what,
-                row.name,
-                row.destination,
-                row.reason,
-                row.result,
-                row.details or None,
-                row.operation,
-            )
-            for row in rows
-        ],
+        rows,
         title=title,
         empty="nothing is recorded",
     )
@@ -165,7 +149,7 @@ def actions_beside(export: Path) -> list[PersonAction]:
         ExportFileError: A file was edited, or is malformed.
     """
     sources = _sources()
-    side = side_records(export, SideRole.REQUESTS)
+    side = side_records(export, SideRole.REQUESTS, TERMINAL)
     if side is None:
         say("note: there is no file of requests (`export --with-topics`): what persons requested is not known")
     rows = _in_requests(() if side is None else side.records, sources.values())
@@ -184,52 +168,30 @@ def requested_actions(records: Iterable[RecordRead], questions: Collection[str] 
     Args:
         questions: What extensions are asked that changes nothing.
     """
-    requests: dict[str, tuple[Request, RecordRead]] = {}
-    results: dict[str, str | None] = {}
-    for record in records:
-        item = request_record.decode(record.value, record.timestamp_ms)
-        if isinstance(item, Request):
-            if item.id not in requests:
-                remember(requests, item.id, (item, record._replace(value=None)), _ACTIONS_MAX)
-        elif isinstance(item, Reply):
-            if item.id in requests and item.id not in results:
-                remember(results, item.id, _result(item.outcome), _ACTIONS_MAX)
-    return [
-        _requested(request, record, results.get(identifier), questions)
-        for identifier, (request, record) in requests.items()
-    ]
+    return [_requested(story, questions) for story in stories_of(records, _ACTIONS_MAX).values()]
 
 
-def _result(outcome: Mapping[str, Any]) -> str | None:
-    text = outcome.get("result") or outcome.get("reason") or outcome.get("outcome") or outcome.get("answer")
-    return text if isinstance(text, str) else None
-
-
-def _requested(request: Request, record: RecordRead, result: str | None, questions: Collection[str]) -> PersonAction:
-    args, ask = request.args, request.args.get("ask")
-    what = request.asked
-    if what == RequestCommand.EXTENSION and isinstance(ask, str) and ask:
-        what = ask
-    destination, reason = args.get("destination"), args.get("reason") or args.get("why")
-    named = request.name or request.broker or ""
+def _requested(story: RequestStory, questions: Collection[str]) -> PersonAction:
+    result = story.result or story.answer
     details = ", ".join(
         f"{name}={value}"
-        for name, value in sorted(args.items())
-        if name not in _ELSEWHERE and value not in (None, "", named) and not isinstance(value, dict | list)
+        for name, value in sorted(story.args.items())
+        if name not in _ELSEWHERE and value not in (None, "", story.subject) and not isinstance(value, dict | list)
     )
+    is_question = story.command == RequestCommand.EXTENSION and story.flow in questions
     return PersonAction(
-        record.timestamp_ms,
-        request.by,
-        what,
-        named,
-        destination if isinstance(destination, str) else None,
-        reason if isinstance(reason, str) and reason else None,
+        story.asked_ms,
+        story.by,
+        story.flow,
+        story.subject,
+        story.destination,
+        story.reason,
         details[:_DETAIL_MAX],
-        result or ("invalid" if request.problem else None),
-        request.id,
+        result if isinstance(result, str) else "invalid" if story.problem else None,
+        story.id,
         "requests",
-        record.offset,
-        question=what in _QUESTIONS or (request.asked == RequestCommand.EXTENSION and what in questions),
+        story.offset,
+        question=story.flow in _QUESTIONS or is_question,
     )
 
 

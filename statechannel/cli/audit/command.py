@@ -29,10 +29,7 @@ from statechannel.cli.audit.options import (
     EngineOptions,
     File,
     HowRead,
-    answered,
     lag_of,
-    live_writers_of,
-    moment_of,
     options_of,
     refuse_format,
     source_of,
@@ -42,11 +39,14 @@ from statechannel.cli.audit.parts import diff, history_of, rejected, report
 from statechannel.cli.audit.verify import verify, verify_export
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, say, silence_stdout
-from statechannel.cli.kit.side_files import SideRole, side_file
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.files import check_writable
+from statechannel.queries.audit_log import answered, live_writers_of, moment_of
+from statechannel.queries.side_files import SideRole, side_file
 
 if TYPE_CHECKING:
-    from statechannel.audit.transfer.line import RecordedReplay
+    from statechannel.audit.transfer.line import ExportHeader, RecordedReplay
+    from statechannel.queries.connection import Connection
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -81,7 +81,7 @@ def audit(
         return
     source = source_of(file, archive, bootstrap_servers, connect)
     lag_ms = lag_of(compaction_lag_ms, connect)
-    moment = None if as_of is None else moment_of(as_of, source)
+    moment = None if as_of is None else moment_of(as_of, source, "--as-of", TERMINAL)
     table = output is not Output.JSON
     question = AuditQuestion(
         source,
@@ -98,7 +98,7 @@ def audit(
         ),
         options=options_of(engine_options or ()),
     )
-    result = answered(engine, question, live_writers_of(source, connect))
+    result = answered(engine, question, live_writers_of(source, connect), TERMINAL)
     past = moment is not None or owned or moves
     if table:
         cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
@@ -179,13 +179,13 @@ def export(
         raise AuditQuestionError("--with-topics writes several files.", hint="Name a file instead of `-`.")
     if not to_stdout:
         check_writable(path)
-    from statechannel.broker.observe.topic_conditions import positions_lost_sentence
-    from statechannel.cli.kit.live_log import export_live, export_side_topics
-    from statechannel.cli.kit.registry import live_writers
+    from statechannel.conditions.kinds import positions_lost_sentence
+    from statechannel.queries.live_log import export_live
+    from statechannel.queries.registry import live_writers
 
     # Before the log: what is written later is not held against it.
     lost = live_writers(connect()).positions_lost
-    sides = export_side_topics(connect(), path) if with_topics else {}
+    sides = _export_side_topics(connect(), path) if with_topics else {}
     beside = {role.value: side.digest for role, side in sides.items() if side.digest is not None}
     if to_stdout:
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
@@ -213,6 +213,22 @@ def export(
         say(f"note: {positions_lost_sentence(header.topic, partition, known)}")
     if not with_topics:
         say("note: who requested what, policies, decisions and the registry are in other topics (--with-topics)")
+
+
+def _export_side_topics(connection: Connection, path: Path) -> dict[SideRole, ExportHeader]:
+    from statechannel.kafka.topic_policy import decisions_topic, policies_topic
+    from statechannel.protocol.log import Topic
+    from statechannel.queries.live_log import export_side_topics
+
+    names, channel = connection.topics.names, connection.topics.channel
+    topics = {
+        SideRole.REGISTRY: names[Topic.REGISTRY],
+        SideRole.REQUESTS: names[Topic.REQUESTS],
+        SideRole.POLICIES: policies_topic(channel).name,
+        SideRole.DECISIONS: decisions_topic(channel).name,
+    }
+    written = export_side_topics(connection, {name: side_file(path, role) for role, name in topics.items()})
+    return {role: written[name] for role, name in topics.items() if name in written}
 
 
 def _judged(path: Path) -> RecordedReplay:

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Rows, Wants
+from statechannel.audit.engine import LOCAL, AuditResult, LiveSource, Wants
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapSums, total_gap_sum
-from statechannel.audit.gaps import GapCause, GapEnd, with_standstill
-from statechannel.audit.history import meant
-from statechannel.audit.incidents import TOGETHER_MS
-from statechannel.audit.local import audit_export
-from statechannel.audit.moments import LogWindow
-from statechannel.audit.overlaps import CAVEAT, Successions, WrittenAgain, overlap_rows, overlap_sums
-from statechannel.audit.spool import Spool
-from statechannel.audit.writers import EXPIRY_MS, Unheard, WritersHeard
+from statechannel.audit.gap_list import ALL_GAPS, GapFilter, GapGroup, began_together, concerning
+from statechannel.audit.gaps import GapCause, GapEnd
+from statechannel.audit.local import audit_export, written_again
+from statechannel.audit.overlaps import CAVEAT, Successions, overlap_rows, overlap_sums
 from statechannel.cli.audit import tables
-from statechannel.cli.audit.options import AuditOptions, audit_options, read_at_ms
-from statechannel.cli.audit.parts import Requested, about, log_line, not_named, opened, requesters, require_writer
+from statechannel.cli.audit.options import AuditOptions, audit_options
+from statechannel.cli.audit.parts import log_line, opened
 from statechannel.cli.kit.fitted_tables import Column, Tone, cell
-from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime
-from statechannel.cli.kit.output import (
-    Output,
-    duration,
-    make_table,
-    moment,
-    print_json_lists,
-    print_table,
-    say,
-    stdout,
-    when,
-)
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, parse_length_ms
+from statechannel.cli.kit.output import Output, make_rows, print_json_lists, print_rows, say, stdout, when
 from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
-from statechannel.cli.kit.times import parse_length_ms
-from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
+from statechannel.clocks import duration, moment
+from statechannel.queries.audit import (
+    GapsRead,
+    about,
+    not_named,
+    read_gaps,
+)
+from statechannel.queries.audit_log import read_at_ms
+from statechannel.stories.processes import EXPIRY_MS, Unheard
 
 
 class GapOrder(StrEnum):
@@ -131,94 +122,7 @@ def gaps_of(
     _remark_deleted(rows)
 
 
-class GapsRead(NamedTuple):
-    """Gaps in service of a log, with what belongs to them."""
-
-    result: AuditResult
-    rows: Any
-    sums: list[dict[str, Any]]
-    writers: WritersHeard | None
-    unheard: list[Unheard] | None
-
-    def with_requesters(self, asked: AuditOptions) -> _Standstills:
-        """The rows with who requested what, and how long a lost owner stood still."""
-        return _Standstills(Requested(self.rows, requesters(asked, "the list")), self.writers)
-
-    def head(self, asked: AuditOptions, window: LogWindow) -> dict[str, Any]:
-        """The document without its rows."""
-        return about(asked, self.result) | {
-            "window": window.fields(),
-            "namespaces": self.sums,
-            "all": total_gap_sum(self.sums),
-            "unheard": [late._asdict() for late in self.unheard or ()],
-        }
-
-
-def read_gaps(asked: AuditOptions, of: str | None, chosen: GapFilter, *, to_end: bool) -> GapsRead:
-    """The gaps of a namespace, bundle or topic, or all.
-
-    Args:
-        to_end: Also the owners that are not heard at the end of the log.
-
-    Raises:
-        CommandError: The log has no record of it, or of the broker of `chosen`.
-    """
-    with asked.as_file() as still:
-        result = still.answer(Wants(gaps=True, gap_filter=chosen, cuts=True, owned=to_end))
-        rows, sums = _of(result, of)
-        if chosen.broker is not None and not len(result.gaps or ()):
-            require_writer(still, chosen.broker)
-        if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
-            raise not_named(of)
-        writers = still.heard()
-        return GapsRead(result, rows, sums, writers, _unheard(writers, result.owned or ()) if to_end else [])
-
-
 _NAMED_MAX = 5
-
-
-class _Group:
-    """Gaps of one broker with one cause and one end that began within a moment."""
-
-    def __init__(self, gap: Mapping[str, Any]) -> None:
-        self._start_ms: int = gap["start_ms"]
-        self._longest = gap
-        self._shortest_ms = gap["length_ms"]
-        self._most = {"unassigned_ms": 0, "on_request_ms": 0}
-        self._bundles: set[str] = set()
-        self._owners: set[str] = set()
-        self.add(gap)
-
-    def takes(self, gap: Mapping[str, Any]) -> bool:
-        """Whether it began with the others, and is that of another bundle."""
-        near = abs(int(gap["start_ms"]) - self._start_ms) <= TOGETHER_MS
-        return near and gap["bundle"] not in self._bundles
-
-    def add(self, gap: Mapping[str, Any]) -> None:
-        self._bundles.add(gap["bundle"])
-        self._owners |= {gap["to"]} - {None}
-        self._most = {name: max(most, gap[name]) for name, most in self._most.items()}
-        if gap["length_ms"] is not None:
-            self._shortest_ms = min(self._shortest_ms, gap["length_ms"])
-            if gap["length_ms"] > self._longest["length_ms"]:
-                self._longest = gap
-
-    def row(self) -> Mapping[str, Any]:
-        """The gap, or one row for several: the number of bundles, the range of lengths, the reason of the longest."""
-        longest = self._longest
-        if len(self._bundles) == 1:
-            return longest
-        namespaces = {bundle.rpartition("/")[0] for bundle in self._bundles}
-        of = f" of {namespaces.pop()}" if len(namespaces) == 1 else ""
-        owners = sorted(self._owners)
-        more = f" and {len(owners) - _NAMED_MAX} more" if len(owners) > _NAMED_MAX else ""
-        row = {**longest, **self._most, "start_ms": self._start_ms, "bundle": f"{len(self._bundles)} bundles{of}"}
-        row["merged"] = len(self._bundles)
-        row["to"] = ", ".join(owners[:_NAMED_MAX]) + more or None
-        if longest["length_ms"] is not None:
-            lengths = dict.fromkeys((duration(self._shortest_ms), duration(longest["length_ms"])))
-            row["lengths"] = " to ".join(lengths)
-        return row
 
 
 def together(gaps: Iterable[Mapping[str, Any]], most: int | None = None) -> list[Mapping[str, Any]]:
@@ -228,40 +132,41 @@ def together(gaps: Iterable[Mapping[str, Any]], most: int | None = None) -> list
         gaps: By time.
         most: Number of the newest rows that are kept.
     """
-    groups: deque[_Group] = deque(maxlen=most)
-    newest: dict[tuple[Any, ...], _Group] = {}
-    for gap in gaps:
-        alike = gap["from"], gap["cause"], gap["certain"], gap["end"], gap.get("requested_by")
-        group = newest.get(alike)
-        if group is not None and group.takes(gap):
-            group.add(gap)
-        else:
-            group = newest[alike] = _Group(gap)
-            groups.append(group)
-    return [group.row() for group in groups]
+    return [_row_of(group) for group in began_together(gaps, _alike, most)]
 
 
-class _Standstills:
-    """Gaps with how long the process of the lost owner stood still."""
+def _alike(gap: Mapping[str, Any]) -> tuple[Any, ...]:
+    return gap["from"], gap["cause"], gap["certain"], gap["end"], gap.get("requested_by")
 
-    def __init__(self, rows: Rows, writers: WritersHeard | None) -> None:
-        self._rows, self._writers = rows, writers
 
-    def __len__(self) -> int:
-        return len(self._rows)
+def _row_of(group: GapGroup) -> Mapping[str, Any]:
+    """The gap, or one row for several: the number of bundles, the range of lengths, the reason of the longest."""
+    longest, many = group.longest, len(group.bundles)
+    if many == 1:
+        return longest
+    namespaces = {bundle.rpartition("/")[0] for bundle in group.bundles}
+    of = f" of {namespaces.pop()}" if len(namespaces) == 1 else ""
+    why = longest["why"] if len(group.reasons) == 1 else f"of the longest: {longest['why']}"
+    row = {**longest, **group.most, "start_ms": group.start_ms, "bundle": f"{many} bundles{of}", "merged": many}
+    row |= {"why": why, "to": _first_of(sorted(group.owners)) or None}
+    if longest["length_ms"] is not None:
+        lengths = dict.fromkeys((duration(group.shortest_ms), duration(longest["length_ms"])))
+        row["lengths"] = " to ".join(lengths)
+    return row
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (with_standstill(row, self._writers) for row in self._rows)
+
+def _first_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
 
 
 def _remark_deleted(rows: Iterable[Mapping[str, Any]]) -> None:
     """Say that a gap which ends with its namespace was not followed by service."""
     deleted = sorted({gap["bundle"].rpartition("/")[0] for gap in rows if gap["end"] == GapEnd.NAMESPACE_DELETED})
     if deleted:
-        more = f" and {len(deleted) - _NAMED_MAX} more" if len(deleted) > _NAMED_MAX else ""
         say(
             f"note: the gaps of a deleted namespace end with its deletion, and its clients have no broker from then on: "
-            f"{', '.join(deleted[:_NAMED_MAX])}{more}"
+            f"{_first_of(deleted)}"
         )
 
 
@@ -274,13 +179,6 @@ def _remark_unheard(unheard: Sequence[Unheard] | None, *, open_only: bool) -> No
             f"note: the log alone shows a gap of a lost broker after about {EXPIRY_MS / 1_000:g} s: those that began just before "
             "it was read are not in it"
         )
-
-
-def _unheard(writers: WritersHeard | None, owned: Iterable[Mapping[str, Any]]) -> list[Unheard] | None:
-    """Owners that missed heartbeats, and whose gaps are not in the log yet; None: the registry was not read."""
-    if writers is None or not writers.newest_ms:
-        return None
-    return writers.unheard_now({row["owner"] for row in owned if row["owner"] is not None})
 
 
 def _longest_first(gap: Mapping[str, Any]) -> tuple[float, int]:
@@ -304,13 +202,9 @@ def overlaps_of(
         head: dict[str, Any] = {}
         options: Any = {"read": asked.read, "as_of": asked.as_of, "compaction_lag_ms": asked.compaction_lag_ms}
         answer = audit_export(export, observers=[successions.observe], tell_complete=head.update, **options)
-        again = WrittenAgain(successions.taken())
-        audit_export(export, observers=[again.observe], **options)
-    every = Spool()
-    for row in overlap_rows(successions.rows, again, writers):
-        if window.meets((row["offset"], row["since_ms"]), (row["offset"], row["until_ms"])):
-            every.append(row)
-    rows = list(every if of is None else _concerning(every, of))
+        every = overlap_rows(successions.rows, written_again(export, successions, **options), writers)
+    inside = (row for row in every if window.meets((row["offset"], row["since_ms"]), (row["offset"], row["until_ms"])))
+    rows = list(inside if of is None else concerning(inside, of))
     if of is not None and not rows and not asked.answer(Wants(history=of)).named:
         raise not_named(of)
     sums = overlap_sums(rows)
@@ -335,34 +229,20 @@ def _show_overlaps(rows: Sequence[Mapping[str, Any]], sums: Mapping[str, Any], *
             f": {sums['overlaps']} of {sums['bundles']} bundles, {moment(sums['first_ms'])} to {moment(sums['last_ms'])}; "
             f"the longest {duration(sums['longest_ms'])}, together {duration(sums['bundle_ms'])}"
         )
-    print_table(
+    print_rows(
         (
-            "from",
-            Column("at most until", 1),
-            "at most",
+            Column("from", of=lambda row: when(row["since_ms"])),
+            Column("at most until", 1, of=lambda row: when(row["until_ms"])),
+            Column("at most", of=lambda row: duration(row["length_ms"])),
             "bundle",
-            "lost owner",
-            Column("last heard", 2),
-            "new owner",
+            Column("lost owner", of="from"),
+            Column("last heard", 2, of=lambda row: when(row["lost_ms"])),
+            Column("new owner", of="to"),
             Column("generation", 3),
-            Column("heard again in", 1),
+            Column("heard again in", 1, of="heard_in"),
             Column("offset", 4),
         ),
-        [
-            (
-                when(row["since_ms"]),
-                when(row["until_ms"]),
-                duration(row["length_ms"]),
-                row["bundle"],
-                row["from"],
-                when(row["lost_ms"]),
-                row["to"],
-                row["generation"],
-                row["heard_in"],
-                row["offset"],
-            )
-            for row in rows[:_OVERLAPS_SHOWN]
-        ],
+        rows[:_OVERLAPS_SHOWN],
         title=title,
         empty="none: no lost owner was heard again after its successor began to serve",
     )
@@ -392,8 +272,8 @@ def _display(gaps: list[dict[str, Any]], *, single: bool) -> Draw:
     shown: Sequence[Mapping[str, Any]] = gaps if single else together(gaps)
 
     def draw(most: int) -> RenderableType:
-        headers, rows = tables.gap_columns(shown[-most:] if most else [])
-        table = make_table(headers, rows, empty="no gap")
+        rows = shown[-most:] if most else []
+        table = make_rows(tables.gap_columns(rows), rows, empty="no gap")
         return Group(Text(tables.gap_title(gaps), style=Tone.HEAD), counted(table, len(shown), most))
 
     return draw
@@ -444,41 +324,3 @@ def _line(at_ms: int, event: str, gap: Mapping[str, Any]) -> tuple[str, dict[str
         gap["why"],
     )
     return "  ".join(cell(word) for word in words if word), {"event": event, **gap}
-
-
-def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
-    """Gaps of a bundle, of a namespace, or of every bundle that held a topic, with their sums."""
-    every = result.gaps if result.gaps is not None else Spool()
-    if of is None:
-        return every, list(result.gap_sums or ())
-    rows = Spool()
-    sums = GapSums()
-    for gap in _concerning(every, of):
-        rows.append(gap)
-        sums.take(gap)
-    return rows, sums.rows()
-
-
-def _concerning(rows: Iterable[dict[str, Any]], of: str) -> Iterator[dict[str, Any]]:
-    """Rows of a bundle, of a namespace, or of every bundle that held a topic.
-
-    Raises:
-        AuditQuestionError: The name is none of these.
-    """
-    try:
-        wanted, _ = meant(of)
-    except ValueError as error:
-        raise AuditQuestionError(
-            f"{error}.", hint="Use tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
-        ) from None
-    topic = parse_key(of.encode()) is None
-    for row in rows:
-        if of in (row["bundle"], row["bundle"].rpartition("/")[0]) or (topic and _holds(row["bundle"], wanted)):
-            yield row
-
-
-def _holds(bundle: str, wanted: KeyParts) -> bool:
-    parts = parse_key(bundle.encode())
-    if parts is None or parts.namespace != wanted.namespace:
-        return False
-    return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)

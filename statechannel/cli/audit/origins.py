@@ -22,24 +22,27 @@ from statechannel.audit.origins import (
     select_operations,
     without_origin,
 )
-from statechannel.audit.person_actions import PERSONS_CLAIM
 from statechannel.audit.transfer.export_file import read_header
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.audit.options import AuditOptions, audit_options
-from statechannel.cli.audit.parts import about, log_line, require_writer
-from statechannel.cli.kit.connection import Connection
+from statechannel.cli.audit.parts import log_line
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column
 from statechannel.cli.kit.listing import Author, Since, Until
-from statechannel.cli.kit.live_log import open_tail
-from statechannel.cli.kit.output import print_json_lists, print_table, say, stdout, when
-from statechannel.cli.kit.side_files import SideRecords, SideRole, side_files, side_records
+from statechannel.cli.kit.output import print_json_lists, print_rows, print_table, say, stdout, when
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.clocks import now_ms
-from statechannel.engine.membership import decode_member
 from statechannel.errors import ExitCode
+from statechannel.operations import request_record
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
+from statechannel.queries.audit import about, require_writer
+from statechannel.queries.audit_log import known_authors
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import open_tail
+from statechannel.queries.side_files import SideRecords, SideRole, side_files, side_records
+from statechannel.stories.registry import heartbeats
+from statechannel.stories.requests import PERSONS_CLAIM, RequestStory, stories_of
 
 
 @audit_options
@@ -103,10 +106,7 @@ def _requested_nothing(by: str, persons: Sequence[str] | None) -> CommandError:
     Args:
         persons: Who requested operations; None: requests were not read.
     """
-    known = _PERSONS_UNKNOWN
-    if persons is not None:
-        shown = ", ".join(persons[:_PERSONS_SHOWN]) + (", ..." if len(persons) > _PERSONS_SHOWN else "")
-        known = f"Known: {shown}. " if persons else "No request is left in the log. "
+    known = _PERSONS_UNKNOWN if persons is None else f"{known_authors(persons, 'No request is left in the log.')} "
     return CommandError(
         f"no operation was requested by {by}",
         hint=f"{known}Policies are in `statechannel audit actions --by PERSON`, too.",
@@ -124,36 +124,21 @@ def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], whose:
     if document["left_out"]:
         say(f"note: {document['left_out']:,} older operations are left out")
     stdout().print()
-    print_table(
+    print_rows(
         (
             Column("offset", 1),
-            "time",
+            Column("time", of=lambda row: when(row["began_ms"])),
             "name",
-            Column("begins", 2),
+            Column("begins", 2, of="state"),
             Column("from", 2),
             Column("to", 2),
             Column("by", 1),
-            Column("origin", text=True),
+            Column("origin", text=True, of=_asked),
             Column("operation", 4),
             Column("reason", text=True),
-            Column("doubt", text=True),
+            Column("doubt", text=True, of=lambda row: "; ".join(row["doubts"]) or None),
         ),
-        [
-            (
-                row["offset"],
-                when(row["began_ms"]),
-                row["name"],
-                row["state"],
-                row["from"],
-                row["to"],
-                row["by"],
-                _asked(row),
-                row["operation"],
-                row["reason"],
-                "; ".join(row["doubts"]) or None,
-            )
-            for row in rows
-        ],
+        rows,
         title="Operations",
         empty=_all_clear(document["counts"], whose),
     )
@@ -172,7 +157,6 @@ def _asked(row: Mapping[str, Any]) -> str:
     return row["origin"] if asked is None else f"{row['origin']} of {asked['by'] or '?'}: {asked['what']}"
 
 
-_PERSONS_SHOWN: Final = 10
 _SLACK_MS: Final = 6_000
 """Maximum delay of a heartbeat after what it reports, where the settings of the channel are not at hand."""
 GROUP: Final = "statechannel.origins"
@@ -216,7 +200,7 @@ def sources_beside(export: Path) -> list[OriginTopic]:
     Raises:
         StateChannelError: A file was edited, or is malformed.
     """
-    sides = {role: side_records(export, role) for role in SideRole}
+    sides = {role: side_records(export, role, TERMINAL) for role in SideRole}
     late_ms = read_header(export).exported_at_ms
 
     def since_ms(side: SideRecords | None) -> int:
@@ -227,13 +211,11 @@ def sources_beside(export: Path) -> list[OriginTopic]:
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         plugin: OriginPlugin = point.load()
         topics.append(plugin.of_records(() if decisions is None else decisions.records, since_ms(decisions)))
-    requests, registry = Requests(), Shutdowns(slack_ms=_SLACK_MS)
-    for taker, side in ((requests, sides[SideRole.REQUESTS]), (registry, sides[SideRole.REGISTRY])):
-        for record in () if side is None else side.records:
-            taker.take(record)
-        taker.since_ms = since_ms(side)
-    requests.since_ms = _with_waiting(requests.since_ms)
-    return [*topics, requests, registry]
+    asked, heard, registry = sides[SideRole.REQUESTS], sides[SideRole.REGISTRY], Shutdowns(slack_ms=_SLACK_MS)
+    registry.take(() if heard is None else heard.records)
+    registry.since_ms = since_ms(heard)
+    stories = stories_of(() if asked is None else asked.records)
+    return [*topics, Requests(stories, _with_waiting(since_ms(asked))), registry]
 
 
 def _with_waiting(since_ms: int) -> int:
@@ -242,20 +224,16 @@ def _with_waiting(since_ms: int) -> int:
 
 
 def requests(connection: Connection) -> Requests:
-    requests = Requests()
     with _all(connection, Topic.REQUESTS) as (records, first_ms):
-        for record in records:
-            requests.take(record)
-        requests.since_ms = _with_waiting(first_ms())
-    return requests
+        stories = stories_of(records)
+        return Requests(stories, _with_waiting(first_ms()))
 
 
 def shutdowns(connection: Connection) -> Shutdowns:
     """The heartbeats of leaving members still in the topic."""
     shutdowns = Shutdowns(slack_ms=int(connection.settings.membership.expiry_s * 1_000))
     with _all(connection, Topic.REGISTRY) as (records, first_ms):
-        for record in records:
-            shutdowns.take(record)
+        shutdowns.take(records)
         shutdowns.since_ms = first_ms()
     return shutdowns
 
@@ -278,33 +256,28 @@ def _all(connection: Connection, topic: Topic) -> Iterator[tuple[Iterator[Record
 
 @dataclass(slots=True)
 class Requests:
-    """Requests of commands."""
+    """Requests of commands, by id."""
 
+    stories: Mapping[str, RequestStory] = field(default_factory=dict)
     since_ms: int = 0
     name: str = "requests"
-    _askers: dict[str, OperationCause] = field(default_factory=dict)
-
-    def take(self, record: RecordRead) -> None:
-        item = request_record.decode(record.value, record.timestamp_ms)
-        if not isinstance(item, Request) or item.id in self._askers:
-            return
-        extension = item.asked == RequestCommand.EXTENSION.value
-        what = f"{item.args.get('extension')} {item.args.get('ask')}" if extension else item.asked
-        destination = item.args.get("destination")
-        self._askers[item.id] = OperationCause(
-            Origin.REQUEST,
-            item.id,
-            item.by,
-            record.timestamp_ms,
-            what,
-            item.name or None,
-            _BEGINS.get(item.asked, frozenset()),
-            destination if isinstance(destination, str) else None,
-        )
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
         """The request with the operation's id."""
-        return None if begun["operation"] is None else self._askers.get(begun["operation"])
+        story = self.stories.get(begun["operation"])
+        if story is None:
+            return None
+        extension = story.command == RequestCommand.EXTENSION
+        return OperationCause(
+            Origin.REQUEST,
+            story.id,
+            story.by,
+            story.asked_ms,
+            f"{story.args.get('extension')} {story.args.get('ask')}" if extension else story.command,
+            story.name or None,
+            _BEGINS.get(story.command, frozenset()),
+            story.destination,
+        )
 
 
 @dataclass(slots=True)
@@ -320,13 +293,12 @@ class Shutdowns:
     name: str = "registry"
     _leaving: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
-    def take(self, record: RecordRead) -> None:
-        info = decode_member(record.value)
-        if info is None or (info.get("draining") is not True and info.get("leaving") is not True):
-            return
-        process = info["broker"], info["incarnation"]
-        first_ms, _ = self._leaving.get(process, (record.timestamp_ms, 0))
-        self._leaving[process] = first_ms, record.timestamp_ms
+    def take(self, records: Iterable[RecordRead]) -> None:
+        for record, info in heartbeats(records):
+            if info.get("draining") is True or info.get("leaving") is True:
+                process = info["broker"], info["incarnation"]
+                first_ms, _ = self._leaving.get(process, (record.timestamp_ms, 0))
+                self._leaving[process] = first_ms, record.timestamp_ms
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
         """The shutdown during which a broker released its bundles."""

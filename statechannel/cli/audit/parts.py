@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,39 +14,45 @@ import typer
 from rich.text import Text
 
 from statechannel import clocks
-from statechannel.audit.difference import StateDifferences
 from statechannel.audit.engine import (
     LOCAL,
     ArchiveSource,
     AuditResult,
     ExportSource,
     LiveSource,
-    Rows,
     Source,
     Wants,
     load_archive_export,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.history import History
+from statechannel.audit.history import subject_of
 from statechannel.audit.local import open_export
 from statechannel.audit.moments import WHOLE_LOG, AsOf, LogWindow
-from statechannel.audit.person_actions import PersonAction
-from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.report.time_buckets import ReportWindow
-from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
-from statechannel.cli.audit import state_tables, tables
+from statechannel.cli.audit import tables
 from statechannel.cli.audit.actions import actions_beside, actions_of
-from statechannel.cli.audit.options import AuditOptions, audit_options, moment_of, refuse_format
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer, hint_of_authors
-from statechannel.cli.kit.output import Output, moment, print_json, print_json_lists, say, stdout
+from statechannel.cli.audit.options import AuditOptions, audit_options, refuse_format
+from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, Writer
+from statechannel.cli.kit.output import Output, print_json, print_json_lists, say, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, side_files, side_records, story_of_file
-from statechannel.errors import ExitCode, StateChannelError
+from statechannel.clocks import moment
+from statechannel.errors import StateChannelError
 from statechannel.files import check_writable, new_file
+from statechannel.queries.audit import (
+    about,
+    difference_rows,
+    history_head,
+    history_rows,
+    not_named,
+    requesters,
+    require_writer,
+)
+from statechannel.queries.side_files import SideRole, side_files, story_of_file
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.requests import PersonAction
 
 
 @audit_options
@@ -69,7 +75,7 @@ def history_of(
             "A bundle, a topic, a namespace, a broker or a time is required.",
             hint="Examples: `audit history NAME`, `audit history --by BROKER`, `audit history --since 10m`.",
         )
-    title = "all namespaces" if name is None else title_of(name)
+    title = "all namespaces" if name is None else subject_of(name)[1]
     window = asked.window(since, until)
     result, rows = history_rows(asked, name, by, window)
     if not asked.table:
@@ -77,44 +83,6 @@ def history_of(
         return
     log_line(asked, result, window)
     tables.history(title if by is None else f"{title}, by {by}", rows, whole_keys=name is None)
-
-
-def history_rows(
-    asked: AuditOptions, name: str | None, by: str | None, window: LogWindow
-) -> tuple[AuditResult, Requested]:
-    """Every record of a bundle, topic or namespace, or of all.
-
-    Raises:
-        CommandError: The log has none of it.
-    """
-    result = asked.answer(Wants(history=name, all_records=name is None, window=window, by=by, cuts=True))
-    if name is not None and not result.named:
-        raise not_named(name)
-    rows: Rows = result.history if result.history is not None else Spool()
-    if by is not None and name is None and window.is_whole and not len(rows):
-        raise _no_record_by(by, result)
-    return result, Requested(rows, requesters(asked, "the history"))
-
-
-def history_head(
-    asked: AuditOptions, result: AuditResult, name: str | None, by: str | None, window: LogWindow
-) -> dict[str, Any]:
-    """The document without its rows."""
-    return {"of": name, "by": by, "window": window.fields()} | about(asked, result)
-
-
-class Requested:
-    """Rows with who requested their operation, by his own account."""
-
-    def __init__(self, rows: Rows, persons: Mapping[str, str]) -> None:
-        self._rows, self._persons = rows, persons
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in self._rows:
-            yield row | {"requested_by": self._persons.get(row["operation"])}
 
 
 @audit_options
@@ -143,66 +111,13 @@ def diff(
     """Compare the accepted states of two moments: owners, states, generations, created and deleted bundles."""
     if as_of is not None:
         raise AuditQuestionError("diff compares T1 with T2 and does not support --as-of.", hint="Remove --as-of.")
-    first = moment_of(t1, asked.source, "T1")
-    second = None if t2 is None else moment_of(t2, asked.source, "T2")
+    first = asked.moment(t1, "T1")
+    second = None if t2 is None else asked.moment(t2, "T2")
     before, after, head, rows = difference_rows(asked, (t1, first), (t2 or "the end", second))
     if not asked.table:
         print_json_lists(head, {"differences": rows})
         return
-    state_tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
-
-
-def difference_rows(
-    asked: AuditOptions, earlier: tuple[str, AsOf], later: tuple[str, AsOf | None]
-) -> tuple[AuditResult, AuditResult, dict[str, Any], Spool]:
-    """The states that differ between two moments, each with its text; and the document without these rows.
-
-    Raises:
-        AuditQuestionError: The first moment is later than the second.
-    """
-    (t1, first), (t2, second) = earlier, later
-    with asked.as_file() as still:
-        before = still.answer(Wants(states=True, cuts=True), first)
-        after = still.answer(Wants(states=True, cuts=True), second)
-    _in_order(before, after, t1, t2)
-    unsure = {number: side for side in (after, before) for number in side.complete.get("incomplete", ())}
-    differences = StateDifferences(len(before.answer["end_offsets"]), frozenset(unsure))
-    rows = Spool()
-    for row in differences.rows(before.states or (), after.states or ()):
-        rows.append(row)
-    head: dict[str, Any] = {
-        "from": state_tables.side(t1, first, before),
-        "to": state_tables.side(t2, second, after),
-        "counts": dict(sorted(differences.counts.items())),
-        "changed": dict(sorted((differences.changed).items())),
-        "owners": differences.moved(),
-    }
-    if unsure:
-        head |= {
-            "incomplete": sorted(unsure),
-            "complete_from": (before if before.complete else after).complete["complete_from"],
-        }
-    return before, after, head, rows
-
-
-def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None:
-    cuts = (before.cuts or {}), (after.cuts or {})
-    for number, cut in cuts[0].items():
-        other = cuts[1].get(number)
-        if other is not None and cut.last_offset > other.last_offset:
-            raise AuditQuestionError(
-                f"{t1} is later than {t2}: its last offset in partition {number} is {cut.last_offset}, not {other.last_offset}.",
-                hint="Give the earlier moment first.",
-            )
-
-
-def about(asked: AuditOptions, result: AuditResult) -> dict[str, Any]:
-    """Fields on the log itself, for JSON documents."""
-    names = ("digest", "records", "read", "end_offsets", "tentative", "heads_lost", "positions_lost", "stopped")
-    fields = {name: result.answer[name] for name in names if name in result.answer}
-    if asked.as_of is not None:
-        fields["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
-    return fields | dict(result.complete)
+    tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
 
 
 def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE_LOG) -> None:
@@ -216,7 +131,7 @@ def log_line(asked: AuditOptions, result: AuditResult, window: LogWindow = WHOLE
     if asked.as_of is not None and result.cuts is not None:
         for what, value in tables.MomentAndRest(asked.as_of, result.cuts).facts(answer):
             stdout().print(Text(f"{what}: {value}"))
-    state_tables.completeness(result.complete)
+    tables.completeness(result.complete)
     if not window.is_whole:
         sides = (f"{name} {_moment_of(side)}" for name, side in (("from", window.since), ("to", window.until)) if side)
         stdout().print(Text(f"listed: {' '.join(sides)}, inclusive"))
@@ -229,59 +144,6 @@ def _remark_window(window: LogWindow, ends: Collection[int]) -> None:
     offset = None if window.since is None else window.since.offset
     if offset is not None and offset >= max(ends, default=0):
         say(f"note: --since {offset} is past the end of every partition: no record is listed")
-
-
-def title_of(name: str, option: str = "") -> str:
-    """Subject of a history.
-
-    Args:
-        option: Option that held the name.
-
-    Raises:
-        AuditQuestionError: The name is not a bundle, namespace or topic.
-    """
-    try:
-        return History(name).title
-    except ValueError as error:
-        raise AuditQuestionError(
-            f"{option}{error}.", hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
-        ) from error
-
-
-def require_writer(asked: AuditOptions, by: str, *, persons: Iterable[str] = (), hint: str = "") -> None:
-    """Refuse a name that wrote nothing, so that an empty list is not taken for a clean one.
-
-    Args:
-        persons: Who requested operations, for the hint.
-        hint: Further sentences for it.
-
-    Raises:
-        CommandError: The log has no record by this name.
-    """
-    result = asked.answer(Wants(all_records=True, by=by))
-    if not len(result.history or ()):
-        raise _no_record_by(by, result, hint_of_authors(by, persons) + hint)
-
-
-def _no_record_by(by: str, result: AuditResult, more: str = "") -> CommandError:
-    left = " left" if result.complete else ""
-    return CommandError(
-        f"the log has no record{left} that {by} wrote",
-        hint=f"{more}{_OF_PERSONS if '@' in by else ''}Check the broker's id; `statechannel brokers` lists the live ones. "
-        "Heartbeats are not listed.",
-        code=ExitCode.NOT_FOUND,
-    )
-
-
-_OF_PERSONS = "Brokers write records; what a person did: `statechannel audit actions --by PERSON`. "
-
-
-def not_named(name: str) -> CommandError:
-    return CommandError(
-        f"the log has no record of {name}",
-        hint="Check the name; `statechannel namespace list` lists the namespaces, `statechannel bundles` the live bundles.",
-        code=ExitCode.NOT_FOUND,
-    )
 
 
 _DEFAULT = ReportLimits()
@@ -428,11 +290,11 @@ def _report_window(asked: AuditOptions, since: str | None, until: str | None) ->
 def _registry_story(asked: AuditOptions) -> RegistryStory | None:
     """Starts, ends, leaders and modes of the last hour; a file of the channel's log does not have them."""
     if isinstance(asked.source, ExportSource):
-        return story_of_file(asked.source.path)
+        return story_of_file(asked.source.path, asked.reporter)
     if not isinstance(asked.source, LiveSource):
         return None
     # Only a live audit needs the Kafka client.
-    from statechannel.cli.kit.registry import read_registry
+    from statechannel.queries.registry import read_registry
 
     connection = asked.connect()
     story = RegistryStory(connection.settings.membership.expiry_s)
@@ -456,27 +318,6 @@ def _actions(asked: AuditOptions) -> list[PersonAction] | None:
     except StateChannelError as error:
         say(f"note: the requests could not be read, the report does not list what persons did: {error}")
         return None
-
-
-def requesters(asked: AuditOptions, what: str) -> dict[str, str]:
-    """Who requested each operation of the last week, by their own account; a file of the channel's log does not have it.
-
-    Args:
-        what: The output, for the note where the requests cannot be read.
-    """
-    # Only a live audit needs the Kafka client.
-    from statechannel.cli.kit.requests import requests_in, requests_seen
-
-    if isinstance(asked.source, ExportSource) and not asked.source.made_here:
-        side = side_records(asked.source.path, SideRole.REQUESTS)
-        return {} if side is None else {name: row["by"] for name, row in requests_in(side.records).items() if row["by"]}
-    if not isinstance(asked.source, LiveSource):
-        return {}
-    try:
-        return {name: row["by"] for name, row in requests_seen(asked.connect()).items() if row["by"]}
-    except StateChannelError as error:
-        say(f"note: the requests could not be read, {what} does not name who made them: {error}")
-        return {}
 
 
 def _moment_of(as_of: AsOf | None) -> str | None:

@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from statechannel.audit.engine import AuditResult, Rows
-from statechannel.audit.history import short_range
-from statechannel.audit.moments import AsOf, Cut
-from statechannel.cli.audit.state_tables import NOT_KNOWN, cold_starts, completeness, format_state
-from statechannel.cli.kit.fitted_tables import Cell, Column, toned
-from statechannel.cli.kit.output import columns, duration, moment, print_facts, print_table, stdout, when
-from statechannel.protocol.verdict import MEANING, Verdict
+from rich.text import Text
 
+from statechannel.audit.difference import accepted_of
+from statechannel.audit.engine import AuditResult, Rows
+from statechannel.audit.moments import AsOf, Cut, duration_ms
+from statechannel.cli.kit.fitted_tables import Column, toned
+from statechannel.cli.kit.output import print_facts, print_rows, print_table, stdout, when
+from statechannel.clocks import duration, moment
+from statechannel.protocol.verdict import MEANING, Verdict
+from statechannel.stories.bundle import short_range
+
+NOT_KNOWN = "unknown: the log no longer has the records"
 GAPS_SHOWN = 200
 _OWNED_SHOWN = 1_000
 
@@ -55,9 +59,14 @@ def show(result: AuditResult, cuts: MomentAndRest | None) -> None:
     completeness(result.complete)
     if result.races:
         _blank()
-        print_table(
-            ("reason", "written by", "accepted instead of", "proposals"),
-            columns(result.races, "reason", "writer", "winner", "count"),
+        print_rows(
+            (
+                "reason",
+                Column("written by", of="writer"),
+                Column("accepted instead of", of="winner"),
+                Column("proposals", of="count"),
+            ),
+            result.races,
             title="Lost races: rejected proposals, and whose record was accepted instead",
         )
     if result.gap_count is not None:
@@ -68,9 +77,9 @@ def show(result: AuditResult, cuts: MomentAndRest | None) -> None:
         stdout().print(f"gaps in service: {shown}")
     if result.moves is not None:
         _blank()
-        print_table(
-            ("hour from", "cause", "changes of owner"),
-            [(when(row["hour_ms"]), row["cause"], row["count"]) for row in result.moves],
+        print_rows(
+            (Column("hour from", of=lambda row: when(row["hour_ms"])), "cause", Column("changes of owner", of="count")),
+            result.moves,
             title="Changes of owner",
             empty="none: no bundle changed its owner",
         )
@@ -100,9 +109,14 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
         )
     if answer["debts"]:
         _blank()
-        print_table(
-            ("key awaiting repair", "since offset", Column("newest offset", 1), Column("highest version", 1)),
-            columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
+        print_rows(
+            (
+                Column("key awaiting repair", of="key"),
+                Column("since offset", of="since_offset"),
+                Column("newest offset", 1, of="newest_offset"),
+                Column("highest version", 1, of="highest_version"),
+            ),
+            answer["debts"],
         )
     cold_starts(answer.get("cold_starts", ()))
 
@@ -170,9 +184,9 @@ def gaps(gaps: Rows, shown: Rows, *, answer_lost: bool, selected: str = "", firs
         selected: Text for no gap, where only some are listed.
         first: Print the first of the list instead, which are the longest.
     """
-    headers, rows = gap_columns(list(islice(shown, GAPS_SHOWN)) if first else deque(shown, maxlen=GAPS_SHOWN))
+    rows = list(islice(shown, GAPS_SHOWN)) if first else deque(shown, maxlen=GAPS_SHOWN)
     empty = NOT_KNOWN if answer_lost else selected or "no gap in the complete part of the log"
-    print_table(headers, rows, title=gap_title(gaps), empty=empty)
+    print_rows(gap_columns(rows), rows, title=gap_title(gaps), empty=empty)
     if len(shown) > GAPS_SHOWN:
         stdout().print(f"(the {'longest' if first else 'newest'} {GAPS_SHOWN}; all of them with --output json)")
 
@@ -195,56 +209,41 @@ def gap_title(gaps: Rows) -> str:
     return title
 
 
-def gap_columns(gaps: Collection[Mapping[str, Any]]) -> tuple[list[str | Column], list[tuple[object, ...]]]:
-    """Headers and rows of a table of gaps."""
+def gap_columns(gaps: Collection[Mapping[str, Any]]) -> Sequence[str | Column | None]:
+    """Columns of a table of these gaps."""
     # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
     waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in gaps)
     persons = any(gap.get("requested_by") for gap in gaps)
-    headers: list[str | Column] = [
-        "from",
+    return (
+        Column("from", of=lambda gap: when(gap["start_ms"])),
         "bundle",
-        "cause",
-        "length",
-        *([Column("unassigned", 3)] if waited else ()),
-        Column("on request", 4),
+        Column("cause", of=lambda gap: gap["cause"] + ("" if gap["certain"] else " ?")),
+        Column("length", of=_gap_length),
+        Column("unassigned", 3, of=lambda gap: duration(gap["unassigned_ms"] or None)) if waited else None,
+        Column("on request", 4, of=lambda gap: duration(gap["on_request_ms"] or None)),
         Column("end", 4),
-        Column("owner before", 2),
-        Column("owner after", 2),
-        *([Column("requested by", 1)] if persons else ()),
+        Column("owner before", 2, of="from"),
+        Column("owner after", 2, of="to"),
+        Column("requested by", 1, of=lambda gap: gap.get("requested_by")) if persons else None,
         Column("why", text=True),
-    ]
-    return headers, [
-        (
-            when(gap["start_ms"]),
-            gap["bundle"],
-            gap["cause"] + ("" if gap["certain"] else " ?"),
-            toned("open") if gap["length_ms"] is None else gap.get("lengths") or duration(gap["length_ms"]),
-            *((duration(gap["unassigned_ms"]) if gap["unassigned_ms"] else None,) if waited else ()),
-            duration(gap["on_request_ms"]) if gap["on_request_ms"] else None,
-            gap["end"],
-            gap["from"],
-            gap["to"],
-            *((gap.get("requested_by"),) if persons else ()),
-            gap["why"],
-        )
-        for gap in gaps
-    ]
+    )
+
+
+def _gap_length(gap: Mapping[str, Any]) -> object:
+    return toned("open") if gap["length_ms"] is None else gap.get("lengths") or duration(gap["length_ms"])
 
 
 def _owned(owned: Sequence[dict[str, Any]]) -> None:
-    print_table(
-        ("bundle", "owner", Column("generation", 1), "state", Column("since", 1), Column("offset", 2)),
-        [
-            (
-                row["bundle"],
-                row["owner"],
-                row["generation"],
-                toned(row["state"]),
-                when(row["since_ms"]),
-                row["since_offset"],
-            )
-            for row in owned[:_OWNED_SHOWN]
-        ],
+    print_rows(
+        (
+            "bundle",
+            "owner",
+            Column("generation", 1),
+            Column("state", of=lambda row: toned(row["state"])),
+            Column("since", 1, of=lambda row: when(row["since_ms"])),
+            Column("offset", 2, of="since_offset"),
+        ),
+        owned[:_OWNED_SHOWN],
         title="Owners of bundles",
         empty="no bundle has an owner",
     )
@@ -269,32 +268,19 @@ def history(title: str, rows: Rows, *, whole_keys: bool = False) -> None:
         whole_keys: Print keys with their namespaces, as they are of several.
     """
     skipped = max(0, len(rows) - _HISTORY_SHOWN)
-    print_table(
+    print_rows(
         (
             "offset",
-            "time",
-            "key",
+            Column("time", of=lambda row: when(row["timestamp_ms"])),
+            Column("key", of=lambda row: row["key"] if whole_keys else short_range(row["key"])),
             Column("verdict", 2),
             Column("by", 1),
-            "what",
-            Column("before", 2, text=False),
-            Column("after", 2, text=False),
-            Column("why", text=True),
+            Column("what", of=_what),
+            Column("before", 2, text=False, of=lambda row: format_state(row["before"])),
+            Column("after", 2, text=False, of=lambda row: format_state(row["after"])),
+            Column("why", text=True, of=lambda row: "; ".join(_why(row))),
         ),
-        [
-            (
-                row["offset"],
-                when(row["timestamp_ms"]),
-                row["key"] if whole_keys else short_range(row["key"]),
-                row["verdict"],
-                row["by"],
-                _what(row),
-                format_state(row["before"]),
-                format_state(row["after"]),
-                "; ".join(_why(row)),
-            )
-            for row in islice(rows, skipped, None)
-        ],
+        islice(rows, skipped, None),
         title=f"History of {title}",
         empty="no record in the complete part of the log",
     )
@@ -337,33 +323,27 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"
 
 
+def _worst_gap(row: Mapping[str, Any]) -> str | None:
+    worst = row["worst_bundle"]
+    return None if worst is None else f"{short_range(worst)} at {row['worst_offset']}"
+
+
 def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
-    some_open = any(row["open"] for row in rows)
-    print_table(
+    # An open gap has no length yet: 0 ms would say that nothing happened.
+    print_rows(
         (
             "namespace",
             "gaps",
             "open",
-            *(["open since"] if some_open else []),
-            "sum",
-            "worst",
-            Column("of", 1, text=False),
-            Column("Unassigned on request", 2),
+            Column("open since", of=lambda row: when(row["open_since_ms"]))
+            if any(row["open"] for row in rows)
+            else None,
+            Column("sum", of=lambda row: duration(row["sum_ms"] if row["gaps"] > row["open"] else None)),
+            Column("worst", of=lambda row: duration(row["worst_ms"] if row["gaps"] > row["open"] else None)),
+            Column("of", 1, text=False, of=_worst_gap),
+            Column("Unassigned on request", 2, of=lambda row: duration(row["on_request_ms"] or None)),
         ),
-        [
-            (
-                row["namespace"],
-                row["gaps"],
-                row["open"],
-                *([when(row["open_since_ms"])] if some_open else []),
-                # An open gap has no length yet: 0 ms would say that nothing happened.
-                duration(row["sum_ms"] if row["gaps"] > row["open"] else None),
-                duration(row["worst_ms"] if row["gaps"] > row["open"] else None),
-                None if row["worst_bundle"] is None else f"{short_range(row['worst_bundle'])} at {row['worst_offset']}",
-                duration(row["on_request_ms"]) if row["on_request_ms"] else None,
-            )
-            for row in rows
-        ],
+        rows,
         title="Gaps in service by namespace",
         empty="none",
     )
@@ -376,47 +356,44 @@ def rejected(answer: Mapping[str, Any], *, answer_lost: bool) -> None:
     Args:
         answer_lost: The records that held the answer were compacted.
     """
-    print_table(
-        ("rejected", "records", Column("first", 2), Column("last", 2), Column("meaning", text=True)),
-        [(row["reason"], row["records"], *_span(row), MEANING[Verdict(row["reason"])]) for row in answer["by_reason"]],
+    first = Column("first", of=lambda row: when(row["first_ms"]))
+    last = Column("last", of=lambda row: when(row["last_ms"]))
+    meaning = Column("meaning", text=True, of=lambda row: MEANING[Verdict(row["reason"])])
+    print_rows(
+        (Column("rejected", of="reason"), "records", first._replace(rank=2), last._replace(rank=2), meaning),
+        answer["by_reason"],
         title=f"Rejected: {answer['records']:,}",
         empty=NOT_KNOWN if answer_lost else "no record was rejected",
     )
     if not answer["records"]:
         return
     stdout().print()
-    print_table(
-        ("written by", "records", "first", "last"),
-        [(row["writer"] or "(unknown)", row["records"], *_span(row)) for row in answer["by_writer"][:_GROUPS_SHOWN]],
+    print_rows(
+        (Column("written by", of=lambda row: row["writer"] or "(unknown)"), "records", first, last),
+        answer["by_writer"][:_GROUPS_SHOWN],
     )
     stdout().print()
-    print_table(
-        ("reason", "written by", "accepted instead of", "records"),
-        columns(answer["groups"][:_GROUPS_SHOWN], "reason", "writer", "winner", "records"),
+    print_rows(
+        ("reason", Column("written by", of="writer"), Column("accepted instead of", of="winner"), "records"),
+        answer["groups"][:_GROUPS_SHOWN],
     )
     stdout().print()
-    print_table(
+    print_rows(
         (
             "offset",
-            "time",
+            Column("time", of=lambda row: when(row["timestamp_ms"])),
             Column("key", 1),
             "reason",
-            "by",
-            Column("record", 2, text=False),
-            Column("accepted state", text=True),
+            Column("by", of="writer"),
+            Column(
+                "record",
+                2,
+                text=False,
+                of=lambda row: row["why"] if row["state"] is None else f"{row['state']} v{row['version']}",
+            ),
+            Column("accepted state", text=True, of=lambda row: _winner(row["winner"])),
         ),
-        [
-            (
-                row["offset"],
-                when(row["timestamp_ms"]),
-                row["key"],
-                row["reason"],
-                row["writer"],
-                row["why"] if row["state"] is None else f"{row['state']} v{row['version']}",
-                _winner(row["winner"]),
-            )
-            for row in answer["newest"][-_NEWEST_SHOWN:]
-        ],
+        answer["newest"][-_NEWEST_SHOWN:],
         title="Newest",
     )
 
@@ -427,5 +404,134 @@ def _winner(winner: Mapping[str, Any] | None) -> str | None:
     return f"{winner['state']} v{winner['version']} by {winner['by'] or '?'} at {winner['offset']}"
 
 
-def _span(row: Mapping[str, Any]) -> tuple[Cell | None, Cell | None]:
-    return when(row["first_ms"]), when(row["last_ms"])
+# --- accepted states ---
+
+_KEYS_SHOWN = 200
+_OVERRULED = (
+    "key",
+    Column("accepted before", of=lambda key: _state(key["held"])),
+    Column("since the cold start", of=lambda key: _state(key["asserted"])),
+)
+_DIFFERENCES_SHOWN = 1_000
+
+
+def completeness(complete: Mapping[str, Any]) -> None:
+    """The point from which on a compacted log is complete, and what that means for the result."""
+    for partition, known in complete.get("complete_from", {}).items():
+        where = f"partition {partition} has gaps (compaction, deleted records or transaction markers)"
+        if known is None:
+            line = f"{where}: no record shows from where on it is complete"
+        else:
+            line = f"{where}: complete from offset {known['offset']} ({moment(known['timestamp_ms'])}) on"
+        stdout().print(Text(line))
+    if complete.get("incomplete"):
+        numbers = ", ".join(map(str, complete["incomplete"]))
+        stdout().print(
+            Text(
+                f"incomplete: partition {numbers} no longer holds the answer; "
+                "the archive does (--archive DIR --engine spark)"
+            )
+        )
+
+
+def cold_starts(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows `cold_starts` of an audit's answer."""
+    for row in rows:
+        stdout().print()
+        stdout().print(Text(_cold_start(row)))
+        keys = row["overruled"] or ()
+        if keys:
+            print_rows(_OVERRULED, keys[:_KEYS_SHOWN])
+        if len(keys) > _KEYS_SHOWN:
+            stdout().print(f"({len(keys) - _KEYS_SHOWN:,} more keys left out; --output json has all)")
+
+
+def _cold_start(row: Mapping[str, Any]) -> str:
+    keys = row["overruled"]
+    if keys is None:
+        effect = "what it changed is unknown: the records before it may have been cleaned"
+    elif not keys:
+        effect = "it changed no accepted state"
+    else:
+        effect = f"it changed {len(keys):,} accepted {'state' if len(keys) == 1 else 'states'}"
+    place = f"partition {row['partition']}, offset {row['offset']}, {moment(row['timestamp_ms'])}"
+    return f"cold start ({place}): {row['by']} accepted what it had read through offset {row['through']}; {effect}"
+
+
+def _state(line: str | None) -> str:
+    """A line of the digest for people."""
+    if line is None:
+        return "did not exist"
+    state = accepted_of(line.encode())
+    owner = f" of {state.owner}" if state.owner is not None else ""
+    return f"{state.state}{owner}, version {state.version}"
+
+
+def format_state(side: Mapping[str, Any] | None) -> str | None:
+    """A row's state for people."""
+    if side is None:
+        return None
+    owner = "" if side["owner"] is None else f" {side['owner']} g{side['generation']}"
+    return f"{side['state']}{owner}" + (f" to {side['to']}" if side["to"] and side["to"] != side["owner"] else "")
+
+
+_DIFFERS = ("owner", "generation", "state")
+
+
+def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> None:
+    """Print the differences between two moments.
+
+    Args:
+        answer_lost: The records that held the answer of either moment were compacted.
+    """
+    for name in ("from", "to"):
+        side = head[name]
+        lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
+        age = "" if duration_ms(side["as_of"]) is None else f" ago ({moment(side['timestamp_ms'])})"
+        stdout().print(Text(f"{name} {side['as_of']}{age}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
+    completeness(head)
+    stdout().print()
+    same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
+    counts, changed = head["counts"], head["changed"]
+    changes = ("came", "went", "came-and-went", "changed")
+    print_table(
+        (
+            "differences",
+            *(name.replace("-", " ") for name in changes),
+            *(Column(f"changed {name}", 1) for name in _DIFFERS),
+        ),
+        [
+            (
+                kind,
+                *(counts.get(f"{kind}_{name}", 0) for name in changes),
+                *(changed.get(f"{kind}_{name}", 0) for name in _DIFFERS),
+            )
+            for kind in ("namespaces", "bundles")
+            if any(f"{kind}_{name}" in counts for name in changes)
+        ],
+        empty=NOT_KNOWN if answer_lost else same,
+    )
+    if not len(rows):
+        return
+    if head["owners"]:
+        stdout().print()
+        print_table(
+            ("owner", "differing bundles before", "after"),
+            [(name, owner["before"], owner["after"]) for name, owner in head["owners"].items()],
+        )
+    stdout().print()
+    print_rows(
+        (
+            "key",
+            Column("change", of=lambda row: row["change"].replace("-", " ")),
+            Column("before", of=lambda row: _side(row["before"])),
+            Column("after", of=lambda row: _side(row["after"])),
+        ),
+        islice(rows, _DIFFERENCES_SHOWN),
+    )
+    if len(rows) > _DIFFERENCES_SHOWN:
+        stdout().print(f"(the first {_DIFFERENCES_SHOWN:,} of {len(rows):,}; all of them with --output json)")
+
+
+def _side(side: Mapping[str, Any] | None) -> str | None:
+    return None if side is None else f"{format_state(side)} v{side['version']}"

@@ -13,10 +13,9 @@ from typing import IO, Annotated, Any, NamedTuple
 import orjson
 import typer
 
-from statechannel.audit.engine import ExportSource, LiveSource, Source
+from statechannel.audit.engine import ExportSource, Source
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
-from statechannel.audit.local import read_log
-from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.audit.local import open_export, read_log
 from statechannel.audit.transfer.line import ExportHeader, is_digest
 from statechannel.audit.verify import (
     ReplicaDump,
@@ -36,10 +35,11 @@ from statechannel.cli.audit.options import CompactionLag, File, lag_of, source_o
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, moment, print_facts, print_json, print_table, stdout
+from statechannel.cli.kit.output import Output, print_facts, print_json, print_rows, print_table, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.cli.kit.side_files import SideRole, SideStatus, require_topic_of, side_file, side_status
+from statechannel.clocks import moment
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.queries.side_files import SideRole, SideStatus, require_topic_of, side_file, side_status
 
 TIMEOUT_S = 15.0
 
@@ -270,7 +270,7 @@ def _registered(connect: Connect, source: Source) -> list[str]:
         raise AuditQuestionError(
             "An export file does not list the replicas.", hint="Name them: --replica http://HOST:PORT."
         )
-    from statechannel.cli.kit.registry import read_registry
+    from statechannel.queries.registry import read_registry
 
     alive = read_registry(connect()).members.alive
     urls = [str(member.info["http"]) for _, member in sorted(alive.items()) if member.info.get("http")]
@@ -290,7 +290,7 @@ def _compare(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) ->
     if not answered:
         return
     # The replicas are asked first: the log then reaches at least as far as they do.
-    with _log(source) as export:
+    with open_export(source, progress) as export:
         partitions = len(export.header.end_offsets)
         for replica, word in answered:
             if len(word.partitions) != partitions:
@@ -316,34 +316,23 @@ def _explain(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) ->
             for checked in wrong:
                 checked.why = f"the difference cannot be located without a dump: {error}"
             continue
-        with _log(source) as export:
+        with open_export(source, progress) as export:
             for checked in wrong:
                 explain(export, checked, dump, compaction_lag_ms=compaction_lag_ms)
-
-
-@contextmanager
-def _log(source: Source) -> Iterator[ExportFile]:
-    if isinstance(source, ExportSource):
-        yield read_log(source.path, progress)
-    elif isinstance(source, LiveSource):
-        with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
-            path = Path(folder) / "export.jsonl"
-            source.export(path)
-            yield read_log(path, progress, made_here=True)
 
 
 def _print(asked: Sequence[_Asked], *, table: bool) -> None:
     if not table:
         print_json({"replicas": [_fields(replica) for replica in asked]})
         return
-    print_table(
+    print_rows(
         (
             "broker",
             "partition",
             "applied",
-            "status",
-            Column("digest", 4),
-            Column("by the log", 4),
+            Column("status", of=lambda row: toned(row["status"])),
+            Column("digest", 4, of=lambda row: _short(row["digest"])),
+            Column("by the log", 4, of=lambda row: _short(row["recomputed"])),
             Column("why", text=True),
         ),
         [row for replica in asked for row in _rows(replica)],
@@ -365,20 +354,14 @@ def _print(asked: Sequence[_Asked], *, table: bool) -> None:
             )
 
 
-def _rows(replica: _Asked) -> Iterator[tuple[object, ...]]:
+def _rows(replica: _Asked) -> Iterator[dict[str, Any]]:
     if replica.word is None:
-        yield replica.endpoint.url, None, None, replica.status, None, None, replica.error
+        nothing = dict.fromkeys(("partition", "applied", "digest", "recomputed"))
+        yield {**nothing, "broker": replica.endpoint.url, "status": replica.status, "why": replica.error}
         return
     for checked in replica.checked:
-        yield (
-            replica.word.broker,
-            checked.partition,
-            checked.applied,
-            toned(checked.status.value),
-            _short(checked.digest),
-            _short(checked.recomputed),
-            checked.why or MEANING[checked.status],
-        )
+        why = checked.why or MEANING[checked.status]
+        yield checked_fields(checked) | {"broker": replica.word.broker, "why": why}
 
 
 MEANING = {

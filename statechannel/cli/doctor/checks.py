@@ -1,4 +1,4 @@
-"""Checks as data: facts in, findings out; and the checks of other packages (entry point group `statechannel.doctor`).
+"""Checks as data: facts in, findings out; and the conditions of other packages (entry point group `statechannel.conditions`).
 
 Facts are plain values, gathered once; `DoctorFacts.failed` names those that could not be gathered.
 """
@@ -8,18 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.registry import Registry
+from statechannel.conditions.facts import Condition, ConditionLimits, ConditionSeverity, Detection
+from statechannel.conditions.table import current
 from statechannel.embedded import BrokerState
-from statechannel.errors import ExitCode
+from statechannel.engine.membership import Member
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.topic_policy import TopicPolicy
 from statechannel.kafka.topics import GroupMember, KafkaCluster, PartitionPlace, TopicInfo
+from statechannel.protocol.log import Topic
+from statechannel.queries.connection import Connection
 from statechannel.settings import Settings
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.registry import Registry
+
+if TYPE_CHECKING:
+    from statechannel.conditions.facts import Facts
 
 
 class Failed(NamedTuple):
@@ -136,6 +145,22 @@ class DoctorFacts:
     failed: Mapping[str, Failed] = field(default_factory=dict)
     connection: Connection | None = None
 
+    @property
+    def alive(self) -> Mapping[str, Member]:
+        """Live brokers; none where the registry is not known."""
+        return {} if self.registry is None else self.registry.members.alive
+
+    @property
+    def nobody(self) -> bool:
+        """Whether it is known that no broker is alive."""
+        return self.registry is not None and not self.alive
+
+    @property
+    def channel(self) -> TopicInfo | None:
+        """The channel's topic, as Kafka describes it."""
+        name = next((topic.name for topic in self.wanted if topic.policy.role == Topic.CHANNEL), None)
+        return None if name is None else self.topics.get(name)
+
 
 class Severity(StrEnum):
     """Severity of a finding, the lowest first."""
@@ -172,6 +197,10 @@ class DoctorFinding(NamedTuple):
     title: str = ""
 
 
+ok, info, warning, error, critical = (partial(DoctorFinding, severity) for severity in Severity)
+"""A finding of this severity."""
+
+
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
     """A check.
@@ -202,19 +231,18 @@ def examine(checks: Iterable[DoctorCheck], facts: DoctorFacts) -> list[DoctorFin
 def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
     missing = next((facts.failed[need] for need in check.needs if need in facts.failed), None)
     if missing is not None:
-        yield DoctorFinding(Severity.INFO, missing.what, checked=False)
+        yield info(missing.what, checked=False)
         return
     try:
         findings = list(check.look(facts))
-    except Exception as error:
-        yield DoctorFinding(
-            Severity.ERROR,
-            f"the check itself failed: {type(error).__name__}: {error}",
+    except Exception as raised:
+        yield error(
+            f"the check itself failed: {type(raised).__name__}: {raised}",
             "Its subject was not checked.",
             "This is a bug of the package of the check. Report it.",
         )
         return
-    yield from findings or [DoctorFinding(Severity.OK, check.about)]
+    yield from findings or [ok(check.about)]
 
 
 _CODES = {
@@ -240,41 +268,65 @@ def finding_fields(finding: DoctorFinding) -> dict[str, Any]:
     }
 
 
-GROUP = "statechannel.doctor"
+GROUP = "statechannel.conditions"
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
-    """Checks and topics of a package; the entry point names a plug-in.
+class ConditionExtension:
+    """Conditions of another package, beside those of the channel: an entry point names one, and a check has its name.
 
     Attributes:
-        checks: Run after ours. They may query Kafka (`DoctorFacts.connection`), within `Connection.timeout_s`.
+        about: Subject of the check; also its output without findings.
+        kinds: As those of `statechannel.conditions.table`. They make no verdict of the channel.
+        read: Further keys of the facts; what it raises is a finding. May query Kafka (`DoctorFacts.connection`), within
+            `Connection.timeout_s`.
+        needs: Facts that it needs (`DoctorFacts.failed`).
         topics: Optional topics whose settings and replicas are checked as well as the channel's own.
     """
 
-    checks: Sequence[DoctorCheck] = ()
+    about: str
+    kinds: Sequence[Condition]
+    read: Callable[[DoctorFacts], Mapping[str, Any]]
+    needs: Sequence[str] = ()
     topics: Callable[[Connection], Sequence[WantedTopic]] = lambda _: ()
 
+    def look(self, facts: DoctorFacts) -> Iterator[DoctorFinding]:
+        """Its conditions that hold."""
+        try:
+            known = {**facts.status, **self.read(facts)}
+        except (TopicPolicyError, TopicMissingError):  # reported by the check of topics
+            yield info("its topics cannot be read until they are valid", checked=False)
+        except StateChannelError as raised:
+            yield error(f"cannot be read: {raised}", "It was not checked.", raised.hint)
+        else:
+            for item in current(cast("Facts", known), ConditionLimits.of(facts.settings), self.kinds):
+                yield DoctorFinding(SEVERITIES[item.severity], item.message, item.consequence, item.next_step)
 
-def plugins() -> Iterator[tuple[str, Plugin]]:
-    """Installed plug-ins by name; one that cannot be loaded becomes a check that reports it."""
+
+SEVERITIES: Final = {
+    ConditionSeverity.UNKNOWN: Severity.CRITICAL,
+    ConditionSeverity.DOWN: Severity.CRITICAL,
+    ConditionSeverity.DEGRADED: Severity.ERROR,
+    ConditionSeverity.WARNING: Severity.WARNING,
+    ConditionSeverity.NOTE: Severity.INFO,
+}
+
+
+def extensions() -> Iterator[tuple[str, ConditionExtension]]:
+    """Those that are installed, by name; one that cannot be loaded has itself as its only condition."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             loaded = point.load()
         except (ImportError, AttributeError) as error:
-            yield point.name, Plugin((_unusable(point.name, str(error)),))
+            yield point.name, _unusable(point.name, str(error))
             continue
-        if isinstance(loaded, Plugin):
-            yield point.name, loaded
-        else:
-            yield point.name, Plugin((_unusable(point.name, f"{point.value} is not a Plugin"),))
+        usable = isinstance(loaded, ConditionExtension)
+        yield point.name, loaded if usable else _unusable(point.name, f"{point.value} is not a ConditionExtension")
 
 
-def _unusable(name: str, why: str) -> DoctorCheck:
-    finding = DoctorFinding(
-        Severity.WARNING,
-        f"the checks of {name} cannot be loaded: {why}",
-        "Their subjects were not checked.",
-        "Reinstall the package that registers them.",
-    )
-    return DoctorCheck(name, f"the checks of {name}", lambda _: [finding])
+def _unusable(name: str, why: str) -> ConditionExtension:
+    kind = Condition(
+        "extension-unusable", ConditionSeverity.WARNING, lambda *_: [Detection(f"{name} cannot be loaded: {why}")], (),
+        "What it is about was not checked.", "Reinstall the package that registers it.",
+    )  # fmt: skip
+    return ConditionExtension(f"the conditions of {name}", (kind,), lambda _: {})

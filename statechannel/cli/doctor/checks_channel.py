@@ -2,66 +2,92 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
-from statechannel.audit.forged_records import FORGED_HINT
-from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
-from statechannel.cli.kit.output import duration
-from statechannel.cli.status.health import (
-    LAG_WARNING_MS,
-    HealthLimits,
-    blocked_sentence,
-    decline_sentence,
-    failing_hooks,
-    failing_takers,
-    newest_unplaced,
-    pause_sentence,
-    slow_operations,
-    term_text,
-    unowned_sentence,
-    unplaced_sentence,
-    unserved_by_all,
-    unserved_by_some,
-    unspread,
-    without_service_sentence,
+from statechannel.cli.doctor.checks import (
+    DoctorCheck,
+    DoctorFacts,
+    DoctorFinding,
+    Severity,
+    critical,
+    info,
+    ok,
+    warning,
 )
-from statechannel.engine.effects import Hook
-from statechannel.engine.membership import Member
-from statechannel.engine.placement import LONE_TRIES_PART
-from statechannel.engine.troubles import UnplacedCause
+from statechannel.cli.status.figures import registry_facts
+from statechannel.clocks import duration
+from statechannel.conditions.facts import NO_TOPIC_FACTS, ConditionLimits, Facts, Occurrence, TopicFacts, is_restated
+from statechannel.conditions.kinds import LATELY_MS
+from statechannel.conditions.table import CONDITIONS, current, current_of, reasons_of
+from statechannel.printable import term_text
 from statechannel.protocol.record import FORMAT
 
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
-DECLINES_WARNING_MS = 600_000
 _SHOWN = 5
-_OF_ANY_HOOK = ("Nothing waits for it.", "Fix the cause.")
-_OF_HOOKS: Mapping[str, tuple[str, str]] = {
-    Hook.ON_SERVE: (
-        "{bundle} is assigned to {broker}: lookups name it, and it may not serve it. Nothing calls the hook again.",
-        "Fix the cause, then `statechannel unload {bundle}`: the next lookup assigns it again.",
-    ),
-    Hook.ON_RELEASE: (
-        "A bundle that moves away waits for it until its deadline (`hooks.deadline_s`), and no broker serves it meanwhile.",
-        "Move no bundles from {broker} until it is fixed, or restart it.",
-    ),
-    Hook.ON_MOVED: (
-        "Nothing waits for it. Clients of {bundle} that are still connected were not redirected; a lookup names the owner.",
-        "Fix the cause.",
-    ),
-    Hook.ON_SPLIT: (
-        "The split was given up, and {broker} serves the parent on.",
-        "Fix the cause, then split again: `statechannel split {bundle}`.",
-    ),
-    Hook.ON_SPLIT_DONE: (
-        "The split is done, and its parts are served. What {broker} had stored of {bundle} may be left behind.",
-        "Fix the cause, and delete what is left of {bundle}: no hook names it again.",
-    ),
-}
-"""What the failure of a hook leads to, and what to do; `on_own` is reported by its declines."""
-_NOBODY = DoctorFinding(Severity.INFO, "no broker is alive", checked=False)
+_OF_OTHER_CHECKS = {
+    "awaiting-repair", "broker-late", "broker-lost", "broker-suspect", "bundles-declined", "bundles-unplaced",
+    "declined-by-some", "duplicate-id", "forged", "head-lost", "hook-fails", "kafka-refuses", "kafka-throttles",
+    "loop-blocked", "newer-format", "no-broker", "no-leader", "owner-unreachable", "partitions-differ", "repair-paused",
+    "replicas-differ", "safe-mode", "slow-operation", "topic-differs", "topic-unfit", "unspread", "versions",
+    "without-owner",
+}  # fmt: skip
+"""Conditions that have a check of their own, which adds what only the doctor reads."""
+_NOBODY = info("no broker is alive", checked=False)
+
+
+def of_log(code: str, facts: DoctorFacts) -> list[Occurrence]:
+    """The conditions of one kind, by what was read of the log and of Kafka."""
+    return current_of(code, cast("Facts", facts.status), ConditionLimits.of(facts.settings))
+
+
+def heard(code: str, facts: DoctorFacts) -> list[Occurrence]:
+    """The conditions of one kind, by what the registry and Kafka say."""
+    of_registry: Facts = (
+        {} if facts.registry is None or facts.story is None else registry_facts(facts.registry, facts.story)
+    )
+    topics: TopicFacts = {
+        **NO_TOPIC_FACTS,
+        "heads_lost": {str(partition): first for partition, first in sorted(facts.first_offsets.items()) if first > 0},
+        "positions_lost": {str(partition): known for partition, known in facts.positions_lost.items()},
+    }
+    partitions = facts.status.get("partitions", ())
+    known: Facts = {
+        "brokers": (),
+        **of_registry,
+        "channel": facts.settings.channel.name,
+        "topics": topics,
+        "partitions": partitions,
+    }
+    return current_of(code, known, ConditionLimits.of(facts.settings))
+
+
+def finding(severity: Severity, condition: Occurrence, more: str = "") -> DoctorFinding:
+    """A condition as a finding, its sentence with `more` at the end."""
+    return DoctorFinding(severity, condition.message + more, condition.consequence, condition.next_step)
+
+
+Read = Callable[[str, DoctorFacts], list[Occurrence]]
+
+
+def listed(facts: DoctorFacts, read: Read, severity: Severity, *codes: str) -> Iterator[DoctorFinding]:
+    """The conditions of these kinds."""
+    return (finding(severity, condition) for code in codes for condition in read(code, facts))
+
+
+def view(code: str, severity: Severity, read: Read) -> Callable[[DoctorFacts], Iterator[DoctorFinding]]:
+    """A check that lists the conditions of one kind."""
+    return lambda facts: listed(facts, read, severity, code)
+
+
+def others(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """The conditions without a check of their own."""
+    kinds = (kind for kind in CONDITIONS if kind.code not in _OF_OTHER_CHECKS)
+    conditions = current(cast("Facts", facts.status), ConditionLimits.of(facts.settings), kinds)
+    worse = reasons_of(conditions)
+    for condition in conditions:
+        yield finding(Severity.ERROR if condition in worse else Severity.WARNING, condition)
 
 
 def unreadable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -78,93 +104,50 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     seen, story = facts.registry, facts.story
     if seen is None or story is None:
         return
-    alive = seen.members.alive
-    if not alive:
+    for nobody in heard("no-broker", facts):
         last = seen.last_lost
-        heard = (
-            "" if last is None else f"; the last one was {last.broker}, {_ago(seen.read_at_ms - last.last_heard_ms)}"
-        )
-        yield DoctorFinding(
-            Severity.CRITICAL if facts.status.get("bundles") else Severity.ERROR,
-            f"no broker is alive{heard}",
-            "No bundle is served, assigned or repaired.",
-            "Start brokers: `statechannel broker run`, or your own that embeds the channel. See the logs of the stopped ones.",
-        )
+        ago = "" if last is None else f"; the last one was {last.broker}, {_ago(seen.read_at_ms - last.last_heard_ms)}"
+        yield finding(Severity.CRITICAL if facts.status.get("bundles") else Severity.ERROR, nobody, ago)
     at_ms = seen.read_at_ms
-    lost = [
-        process
-        for process in seen.members.lost.values()
-        if (process.broker, process.incarnation) not in seen.members.gone
-    ]
-    if lost:
-        names = [f"{process.broker} (last heard {_ago(at_ms - process.last_heard_ms)})" for process in lost]
-        yield DoctorFinding(
-            Severity.WARNING,
-            f"lost without a goodbye, and not back: {_some(names)}",
-            "Bundles of a lost broker are reassigned, and until then no broker serves them; those that are left carry all."
-            if alive
-            else "Bundles of a lost broker wait until one is alive.",
-            "Check their logs and machines, and start them again. One that is gone for good: `statechannel broker dismiss "
-            f"{lost[0].broker}`; else it is shown for {duration(facts.settings.membership.lost_shown_s * 1_000)} (setting "
-            "membership.lost_shown_s).",
-        )
-    for item in seen.dismissed:
-        yield DoctorFinding(Severity.INFO, f"{item.sentence} ({_ago(at_ms - item.at_ms)}), after it had been lost")
-    for broker in story.doubled_at(at_ms):
-        yield DoctorFinding(
-            Severity.ERROR,
-            f"two processes use the broker id {broker}",
-            "Only the later one counts; the other one stops as soon as it reads the later one's heartbeat.",
-            "Find the second process and stop it; give it another id if it is another broker.",
-        )
     outdated = {broker for partition in _stopped(facts) for broker in _cannot_read(facts, partition)}
-    for broker, member in sorted(alive.items()):
+    for code in ("broker-lost", "broker-suspect", "safe-mode"):
+        for condition in heard(code, facts):
+            if not outdated.issuperset(condition.facts.get("brokers", (None,))):
+                yield finding(Severity.WARNING, condition)
+    for item in seen.dismissed:
+        yield info(f"{item.sentence} ({_ago(at_ms - item.at_ms)}), after it had been lost")
+    yield from listed(facts, heard, Severity.ERROR, "duplicate-id")
+    for broker, member in sorted(facts.alive.items()):
         if broker in outdated:
             continue  # the finding about software says why it is in safe mode, or joins for ever
         mode, process = member.info.get("mode"), story.processes.get(broker)
-        if mode in ("safe", "settling"):
-            yield DoctorFinding(
-                Severity.WARNING,
-                f"{broker} is in {mode} mode",
-                "It has lost its connection to Kafka: it goes on serving, and starts no new operation.",
+        if mode == "settling":
+            yield warning(
+                f"{broker} is in settling mode",
+                "It has read what it missed, and waits for heartbeats of the others.",
                 f"If this persists, check the network between {broker} and Kafka.",
             )
         joined_ms = 0 if process is None else at_ms - process.first_ms
         if not member.caught_up and joined_ms > JOINING_WARNING_MS:
-            yield DoctorFinding(
-                Severity.WARNING,
+            yield warning(
                 f"{broker} has been joining for {duration(joined_ms)}",
                 "It owns and answers nothing until it has caught up, which needs a clean heartbeat.",
                 "Check the keys awaiting repair below, and that there is a leader: `statechannel status`.",
             )
+    alive = sorted(facts.alive)
     if alive:
         are_alive = "1 broker is alive" if len(alive) == 1 else f"{len(alive)} brokers are alive"
-        yield DoctorFinding(Severity.OK, f"{are_alive}: {_some(sorted(alive))}")
+        yield ok(f"{are_alive}: {_some(alive)}")
 
 
 def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Versions of the brokers, and the formats that they read."""
-    if facts.registry is None:
-        return
-    alive = facts.registry.members.alive
-    count = Counter(str(member.info.get("software")) for member in alive.values())
-    if len(count) > 1:
-        versions = ", ".join(f"{version} ({many})" for version, many in sorted(count.items()))
-        yield DoctorFinding(
-            Severity.INFO,
-            f"brokers of several versions: {versions}",
-            "Expected during an upgrade. New formats are not written until every broker reads them.",
-        )
-    for partition, stop in _stopped(facts).items():
+    for condition in heard("versions", facts):
+        yield finding(Severity.INFO, condition)._replace(todo="")
+    for partition, condition in zip(_stopped(facts), of_log("newer-format", facts), strict=True):
         behind = _cannot_read(facts, partition)
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            f"partition {partition} holds a record of format {stop['format']} at offset {stop['offset']}"
-            + (f", which {_some(behind)} cannot read" if behind else ""),
-            "A broker that cannot read it stops judging there, and goes on in safe mode with the states it has.",
-            f"Upgrade {_some(behind) if behind else 'this program'} to a version that reads format {stop['format']}.",
-        )
-    if not alive and not _stopped(facts):
+        yield finding(Severity.CRITICAL, condition, f", which {_some(behind)} cannot read" if behind else "")
+    if facts.nobody and not _stopped(facts):
         yield _NOBODY
 
 
@@ -177,7 +160,7 @@ def _cannot_read(facts: DoctorFacts, partition: str) -> list[str]:
     """Live brokers that do not read the format of a partition."""
     wanted = _stopped(facts)[partition]["format"]
     return [
-        name for name, member in sorted(_alive(facts).items()) if wanted not in (member.info.get("formats") or [FORMAT])
+        name for name, member in sorted(facts.alive.items()) if wanted not in (member.info.get("formats") or [FORMAT])
     ]
 
 
@@ -185,14 +168,13 @@ def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Clocks of the brokers compared with the log's."""
     if facts.story is None:
         return
-    if _nobody(facts):
+    if facts.nobody:
         yield _NOBODY
-    for broker in sorted(_alive(facts)):
+    for broker in sorted(facts.alive):
         process = facts.story.processes.get(broker)
         behind_ms = None if process is None else process.clock_behind_ms
         if behind_ms is not None and abs(behind_ms) > CLOCKS_WARNING_MS:
-            yield DoctorFinding(
-                Severity.WARNING,
+            yield warning(
                 f"the clock of {broker} is {duration(abs(behind_ms))} {'behind' if behind_ms > 0 else 'ahead of'} Kafka's",
                 "The channel is not affected: it uses the log's time. But the times in that broker's own logs, its load "
                 "reports and the ends of overrides there are wrong.",
@@ -202,76 +184,55 @@ def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Exactly one leader."""
-    if facts.registry is None:
-        return
-    alive = facts.registry.members.alive
-    leading = sorted(name for name, member in alive.items() if member.info.get("leading") is True)
-    leadership = facts.status
-    if not alive:
-        yield DoctorFinding(Severity.INFO, "no broker is alive to lead")
-    elif not leading:
-        without_ms = leadership.get("no_leader_for_ms")
-        patience_ms = 2 * facts.settings.kafka.session_timeout_ms
-        long = without_ms is None or without_ms > patience_ms
-        for_long = "" if without_ms is None else f", for {duration(without_ms)}"
-        yield DoctorFinding(
-            Severity.ERROR if long else Severity.WARNING,
-            f"no leader{for_long}",
-            "Bundles are still served and moved, but not assigned, repaired or balanced. Keys wait for their repair.",
-            "Check that brokers are caught up (`statechannel brokers`), and their logs for the election's group."
-            if long
-            else "An election takes up to kafka.session_timeout_ms: check again.",
-        )
+    leading = sorted(name for name, member in facts.alive.items() if member.info.get("leading") is True)
+    if facts.nobody:
+        yield info("no broker is alive to lead")
+    for condition in heard("no-leader", facts):
+        without_ms = condition.facts["for_ms"]
+        long = without_ms is None or without_ms > 2 * facts.settings.kafka.session_timeout_ms
+        yield finding(Severity.ERROR if long else Severity.WARNING, condition)
     if len(leading) > 1:
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             f"several brokers claim leadership: {_some(leading)}",
             "Harmless (proposals of all of them are judged alike), but it should last no longer than a heartbeat.",
             "Check again; if it persists, one of them is cut off from the election's group: see its log.",
         )
     if len(leading) == 1:
-        term, since_ms = leadership.get("term"), leadership.get("leading_for_ms")
+        term, since_ms = facts.status.get("term"), facts.status.get("leading_for_ms")
         since = f", for {duration(since_ms)}" if since_ms is not None else ""
-        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{since}{term_text(term)}")
+        yield ok(f"{leading[0]} leads{since}{term_text(term)}")
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Records under the name of a broker that did not write them, by those who read them, also if ended."""
-    if facts.registry is None or facts.story is None:
-        return
-    reports = facts.story.forged_at(facts.registry.read_at_ms)
-    if _nobody(facts) and not reports:
+    conditions = heard("forged", facts)
+    if facts.nobody and not conditions:
         yield _NOBODY
-    for broker, seen in reports:
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            seen.sentence(broker),
-            "Another process writes with its id and incarnation. The log decides, so accepted ones count.",
-            f"{FORGED_HINT} The finding ends an hour after the newest of them.",
+    for condition in conditions:
+        yield finding(Severity.CRITICAL, condition)._replace(
+            todo=f"{condition.next_step} The finding ends after an hour."
         )
 
 
 def patience_alike(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether all brokers and this command have the same expiry."""
-    if _nobody(facts):
+    if facts.nobody:
         yield _NOBODY
     brokers: dict[float, list[str]] = {}
-    for name, member in sorted(_alive(facts).items()):
+    for name, member in sorted(facts.alive.items()):
         expiry_s = member.info.get("expiry_s")
         if isinstance(expiry_s, int | float):
             brokers.setdefault(float(expiry_s), []).append(name)
     ours = facts.settings.membership.expiry_s
     if len(brokers) > 1:
         words = "; ".join(f"{expiry:g} s: {_some(names)}" for expiry, names in sorted(brokers.items()))
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             f"brokers differ in membership.expiry_s ({words})",
             "They disagree on which brokers are lost; repair starts by the leader's own expiry.",
             "Give all brokers the same settings.",
         )
     elif brokers and ours not in brokers:
-        yield DoctorFinding(
-            Severity.INFO,
+        yield info(
             f"membership.expiry_s is {ours:g} here, and {next(iter(brokers)):g} at the brokers",
             "A broker that is shown as lost here may not be lost for the brokers.",
             "Use the settings of the brokers for commands (`--config`).",
@@ -280,36 +241,13 @@ def patience_alike(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Lag of each broker behind the log."""
-    if _nobody(facts):
+    if facts.nobody:
         yield _NOBODY
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
-    for broker in facts.status.get("brokers", ()):
-        blocked = blocked_sentence(broker)
-        if blocked:
-            yield DoctorFinding(
-                Severity.WARNING,
-                blocked,
-                "Nothing of the channel runs in it meanwhile: its heartbeats, answers and moves are late.",
-                f"Find the blocking call at that place in the program of {broker['broker']}, and run it in a thread. Until then "
-                "move its bundles: `statechannel transfer`.",
-            )
-        for failing in failing_hooks(broker):
-            effect, todo = _OF_HOOKS.get(failing.hook, _OF_ANY_HOOK)
-            names = {"broker": broker["broker"], "bundle": failing.bundle}
-            yield DoctorFinding(
-                Severity.WARNING,
-                failing.sentence,
-                effect.format(**names),
-                f"The event hook.failed in the log of {broker['broker']} has the traceback. {todo.format(**names)}",
-            )
-        late_ms = broker.get("lag_ms")
-        if late_ms is not None and late_ms >= LAG_WARNING_MS:
-            yield DoctorFinding(
-                Severity.ERROR if late_ms > limit_ms else Severity.WARNING,
-                f"{broker['broker']} is {broker['lag_records']} records, {duration(late_ms)}, behind the log",
-                "It answers lookups from old states, and reacts late to its own assignments.",
-                f"Check processor, memory and network of {broker['broker']}.",
-            )
+    yield from listed(facts, of_log, Severity.WARNING, "loop-blocked", "hook-fails")
+    for condition in of_log("broker-late", facts):
+        late = [row["lag_ms"] or 0 for row in facts.status["brokers"]]
+        yield finding(Severity.ERROR if max(late) > limit_ms else Severity.WARNING, condition)
 
 
 def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -317,134 +255,68 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     owed = facts.status.get("debts", ())
     if not owed:
         return
-    settings = facts.settings
-    lag_ms = settings.channel.min_compaction_lag_ms
-    alarm_ms = lag_ms * settings.observe.debt_alarm_fraction
-    oldest = facts.status.get("oldest_debt_ms")
-    soon_ms = max(5_000, 5_000 * settings.leader.debt_age_s)
-    await_repair = "1 key awaits" if len(owed) == 1 else f"{len(owed)} keys await"
-    what = f"{await_repair} repair, {owed[0]['key']} the longest" + (
-        ", since before the first judged record" if oldest is None else f", for {duration(oldest)}"
-    )
-    why = "While a key awaits repair, no heartbeat is clean and no broker can join;"
-    if oldest is not None and oldest >= lag_ms:
-        severity, why = (
-            Severity.CRITICAL,
-            f"{why} and past the lag ({duration(lag_ms)}) the cleaner may remove accepted records.",
-        )
-    elif oldest is None or oldest >= alarm_ms:
-        severity, why = (
-            Severity.ERROR,
-            f"{why} it has waited longer than the alarm, {duration(alarm_ms)} of a lag of {duration(lag_ms)}.",
-        )
-    elif oldest >= soon_ms:
-        severity, why = (
-            Severity.WARNING,
-            f"{why} the leader repairs it after {settings.leader.debt_age_s:g} s if it can.",
-        )
-    else:
-        yield DoctorFinding(Severity.OK, f"{what}: will be repaired shortly")
-        return
-    yield DoctorFinding(
-        severity,
-        what,
-        why,
-        "Check that there is a caught-up leader; `statechannel audit history KEY` shows the records.",
-    )
+    lag_ms = facts.settings.channel.min_compaction_lag_ms
+    alarm_ms = lag_ms * facts.settings.observe.debt_alarm_fraction
+    oldest_ms = facts.status.get("oldest_debt_ms")
+    conditions = of_log("awaiting-repair", facts)
+    if not conditions:
+        yield ok(f"keys awaiting repair: {len(owed)}; they will be repaired shortly")
+    for condition in conditions:
+        if oldest_ms is not None and oldest_ms >= lag_ms:
+            severity, more = (
+                Severity.CRITICAL,
+                f" Past the lag ({duration(lag_ms)}) the cleaner may remove accepted records.",
+            )
+        elif oldest_ms is None or oldest_ms >= alarm_ms:
+            severity, more = Severity.ERROR, f" The alarm is at {duration(alarm_ms)} of a lag of {duration(lag_ms)}."
+        else:
+            severity, more = Severity.WARNING, " The leader repairs it if it can."
+        yield finding(severity, condition)._replace(why=condition.consequence + more)
 
 
 def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Hand-overs that last too long."""
-    limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
-    limits = HealthLimits.of(facts.settings)
-    slow_ms = limits.in_flight_ms
-    late = slow_operations(facts.status, limits) if facts.status else []
-    if not late:
-        return
-    oldest = late[0]
-    broker, hook = oldest["waits_for_broker"] or oldest["to"] or oldest["from"], oldest["waits_for_hook"]
-    stuck = oldest["age_ms"] > limit_ms + 2_000 * facts.settings.repair.interval_s
-    yield DoctorFinding(
-        Severity.ERROR if stuck else Severity.WARNING,
-        f"{len(late)} bundles are in flight for longer than {duration(slow_ms)}; {oldest['bundle']} is {oldest['state']} "
-        f"({oldest['from'] or '-'} to {oldest['to'] or '-'}) for {duration(oldest['age_ms'])}",
-        "No broker serves them meanwhile, and lookups wait."
-        + (f" The leader should have repaired them after {duration(limit_ms)}." if stuck else ""),
-        f"Check the log of {broker} for its hook{f' {hook}' if hook else 's'}, and that there is a leader; "
-        f"`statechannel audit history {oldest['bundle']}`.",
-    )
+    repair = facts.settings.repair
+    for condition in of_log("slow-operation", facts):
+        stuck = condition.facts["age_ms"] > 1_000 * repair.in_flight_limit_s + 2_000 * repair.interval_s
+        late = f" The leader should have repaired them after {repair.in_flight_limit_s:g} s." if stuck else ""
+        severity = Severity.ERROR if stuck else Severity.WARNING
+        yield finding(severity, condition)._replace(why=condition.consequence + late)
 
 
 def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles whose owner is lost, and repair."""
-    status = facts.status
-    paused = status.get("repair_paused", ())
-    for broker in paused:
-        yield DoctorFinding(
-            Severity.ERROR if status.get("without_service") else Severity.WARNING,
-            f"{broker['broker']} has paused repair: {pause_sentence(broker)}",
-            "Bundles of lost brokers are not reassigned.",
-            "Check whether these brokers are dead or only cut off. If dead: `statechannel repair resume`.",
-        )
-    unserved, nobody = without_service_sentence(status) if status else "", _nobody(facts)
-    if nobody and not unserved:
+    is_unserved = bool(facts.status.get("without_service"))
+    yield from listed(facts, of_log, Severity.ERROR if is_unserved else Severity.WARNING, "repair-paused")
+    if facts.nobody and not is_unserved:
         yield _NOBODY
-    if unserved:
-        yield DoctorFinding(
-            Severity.CRITICAL if nobody else Severity.ERROR if paused else Severity.WARNING,
-            unserved,
-            "No broker serves them." if nobody else "Their lookups wait until the leader has reassigned them.",
-            "Start brokers."
-            if nobody
-            else "Start the lost brokers; or, if they are dead, `statechannel repair resume`."
-            if paused
-            else "Check again in some seconds; if they stay, check that there is a leader.",
-        )
+    for condition in of_log("owner-unreachable", facts):
+        yield _unserved(facts, condition, Severity.ERROR if condition.facts["is_paused"] else Severity.WARNING)
 
 
 def without_owner(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that were served and have no owner, though no unload was requested."""
-    sentence, nobody = unowned_sentence(facts.status) if facts.status else "", _nobody(facts)
-    if sentence:
-        yield DoctorFinding(
-            Severity.CRITICAL if nobody else Severity.WARNING,
-            sentence,
-            "No broker serves them until the leader assigns what a shutdown left, or a client looks them up.",
-            "Start brokers."
-            if nobody
-            else f"`statechannel lookup {facts.status['without_owner']['bundle']}` assigns it; if no broker takes it, see the "
-            "findings about brokers, declines and placement.",
-        )
+    for condition in of_log("without-owner", facts):
+        yield _unserved(facts, condition, Severity.WARNING)
+
+
+def _unserved(facts: DoctorFacts, condition: Occurrence, severity: Severity) -> DoctorFinding:
+    """Bundles that no broker serves: of this severity while there are brokers."""
+    if facts.nobody:
+        return critical(condition.message, "No broker serves them.", "Start brokers.")
+    return finding(severity, condition)
 
 
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles that no broker takes, and brokers that declined some lately, mostly since a hook fails."""
-    refused = unserved_by_all(facts.status, HealthLimits.of(facts.settings))
     memory_s = facts.settings.repair.decline_memory_s
-    if refused:
-        bundle, brokers = refused[0]["bundle"], failing_takers(facts.status, refused)
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            f"{decline_sentence(refused)}: {_some([row['bundle'] for row in refused])}",
-            f"Their clients get no owner. A lookup asks the brokers again: after {memory_s / LONE_TRIES_PART:g} s, then after "
-            f"twice as long each time, {memory_s:g} s at most.",
-            f"Fix what fails at {_some(brokers)} (the event hook.failed in the log has the traceback), then `statechannel lookup "
-            f"{bundle}`{_and_the_others(refused)}.",
-        )
-    by_some = unserved_by_some(facts.status, HealthLimits.of(facts.settings))
-    if by_some:
-        yield DoctorFinding(
-            Severity.WARNING,
-            f"{decline_sentence(by_some)}: {_some([row['bundle'] for row in by_some])}",
-            "Nobody has asked the other brokers yet: the next lookup of each bundle does.",
-            f"`statechannel lookup {by_some[0]['bundle']}` asks {_some(by_some[0]['not_asked'])}{_and_the_others(by_some)}; "
-            f"fix what fails at {_some(failing_takers(facts.status, by_some))}.",
-        )
+    for code, severity in (("bundles-declined", Severity.CRITICAL), ("declined-by-some", Severity.WARNING)):
+        for condition in of_log(code, facts):
+            yield finding(severity, condition, condition.brief)
     for row in facts.status.get("declines", ()):
-        if not row["waiting"] and row["age_ms"] > DECLINES_WARNING_MS:
+        if not row["waiting"] and row["age_ms"] > LATELY_MS:
             continue
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             f"{row['broker']} declined {row['bundle']} {_ago(row['age_ms'])}"
             f"{': ' + row['reason'] if row['reason'] else ''} ({row['times']} times in all)",
             f"It is asked again after {memory_s:g} s, sooner where no other broker may take it; others are asked meanwhile.",
@@ -452,49 +324,51 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
 
 
-def _and_the_others(rows: Sequence[Mapping[str, Any]]) -> str:
-    return ", and so for each that `statechannel bundles --unowned` lists" if len(rows) > 1 else ""
+def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Whether the channel's log still has its first records, or brokers have restated what was deleted."""
+    channel = facts.channel
+    for partition, first_offset in sorted(facts.first_offsets.items()):
+        if channel is not None and first_offset > 0 and is_restated(facts.status, partition, first_offset):
+            yield info(
+                f"{channel.name}-{partition} begins at offset {first_offset}: what was deleted was restated or given up since",
+            )
+    yield from listed(facts, heard, Severity.CRITICAL, "head-lost")
 
 
-_UNPLACED_TODO: Mapping[str, str] = {
-    UnplacedCause.POLICIES: "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "
-    "delete KIND NAME`, `statechannel uncordon BROKER`; or start a broker that they allow.",
-    UnplacedCause.LIMITS: "Start another broker, or raise the limit that is named (`statechannel settings list`).",
-    UnplacedCause.FAILURE: "The log of the broker that is named has the cause (the event placement-failed), and this "
-    "command reports policies that cannot be read.",
-}
-
-
-def unplaced(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Bundles that clients ask for and that placement finds no broker for; declined ones are reported by `declines`."""
-    newest = newest_unplaced(facts.status) if facts.status.get("brokers") else None
-    if newest is not None:
-        yield DoctorFinding(
-            Severity.CRITICAL,
-            unplaced_sentence(facts.status),
-            "Their clients get no owner.",
-            _UNPLACED_TODO[newest["unplaced"]["cause"]],
+def partitions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Whether all brokers read the same number of partitions, and whether Kafka has more."""
+    channel, differ = facts.channel, list(listed(facts, heard, Severity.CRITICAL, "partitions-differ"))
+    yield from differ
+    if channel is not None and not differ and channel.partitions > len(facts.first_offsets):
+        yield info(
+            f"{channel.name} has {channel.partitions} partitions, of which the channel uses {len(facts.first_offsets)}: the "
+            "others are unused",
         )
 
 
-def spread(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Brokers without bundles beside one that has many, as after a restart of all."""
-    uneven = unspread(facts.status) if facts.status.get("brokers") else ""
-    if uneven:
-        yield DoctorFinding(
-            Severity.INFO,
-            uneven,
-            "",
-            "The balancer spreads them by load. Without it: `statechannel transfer BUNDLE --dest BROKER`.",
+def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Whether the log is complete."""
+    status = facts.status
+    if heard("head-lost", facts):
+        yield info("the log has lost records", checked=False)
+        return
+    if facts.misplaced:
+        yield warning(
+            f"{facts.misplaced} records lie in partitions in which their namespaces do not belong (wrong-partition)",
+            "They do not count. The program that wrote them used another number of partitions.",
+            "`statechannel audit rejected` lists them with their writers.",
         )
-
-
-def _alive(facts: DoctorFacts) -> Mapping[str, Member]:
-    return {} if facts.registry is None else facts.registry.members.alive
-
-
-def _nobody(facts: DoctorFacts) -> bool:
-    return facts.registry is not None and not facts.registry.members.alive
+    if status.get("tentative"):
+        yield warning(
+            "the log was compacted, and no heartbeat vouches for the remaining records",
+            "Owners are tentative; a broker that starts alone accepts them as the truth (cold start).",
+            "Start a broker, or find out why the running ones write no clean heartbeat (keys awaiting repair, no leader).",
+        )
+        return
+    many, assigned, waiting = (status.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
+    moving = many - assigned - waiting
+    on_their_way = f", {moving} in flight" if moving > 0 else ""
+    yield ok(f"the log is complete: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}")
 
 
 def _ago(length_ms: float) -> str:
@@ -507,6 +381,17 @@ def _some(names: list[str]) -> str:
 
 
 CHECKS = (
+    DoctorCheck("head", "the log has its first records", head, needs=("kafka", "topics", "head")),
+    DoctorCheck(
+        "partitions", "all brokers read the same partitions", partitions, needs=("kafka", "topics", "head", "registry")
+    ),
+    DoctorCheck(
+        "brokers-states",
+        "brokers hold the same accepted states",
+        view("replicas-differ", Severity.CRITICAL, heard),
+        needs=("kafka", "registry"),
+    ),
+    DoctorCheck("log", "the log is complete", log, needs=("kafka", "log")),
     DoctorCheck("readable", "topics, registry and log can be read", unreadable, needs=("kafka",)),
     DoctorCheck("brokers", "brokers in the registry", registry, needs=("kafka", "registry")),
     DoctorCheck(
@@ -530,8 +415,19 @@ CHECKS = (
     DoctorCheck("debts", "no key awaits repair", debts, needs=("kafka", "log"), title="awaiting-repair"),
     DoctorCheck("in-flight", "no hand-over takes too long", in_flight, needs=("kafka", "log")),
     DoctorCheck("declines", "no broker declines bundles", declines, needs=("kafka", "log")),
-    DoctorCheck("unplaced", "placement finds a broker for every bundle asked for", unplaced, needs=("kafka", "log")),
+    DoctorCheck(
+        "unplaced",
+        "placement finds a broker for every bundle asked for",
+        view("bundles-unplaced", Severity.CRITICAL, of_log),
+        needs=("kafka", "log"),
+    ),
     DoctorCheck("orphans", "every owner is alive, and repair is active", orphans, needs=("kafka", "registry", "log")),
+    DoctorCheck("conditions", "no other condition of `status` holds", others, needs=("kafka", "log")),
     DoctorCheck("without-owner", "no bundle has lost its owner", without_owner, needs=("kafka", "log")),
-    DoctorCheck("spread", "no broker is without bundles while another has many", spread, needs=("kafka", "log")),
+    DoctorCheck(
+        "spread",
+        "no broker is without bundles while another has many",
+        view("unspread", Severity.INFO, of_log),
+        needs=("kafka", "log"),
+    ),
 )

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from statechannel.broker.observe.kafka_limits import REFUSED_HINTS, THROTTLED_HINT, refused_sentence, throttled_sentence
-from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, EmbeddedFacts, Severity, WantedTopic
-from statechannel.cli.doctor.checks_log import channel_of
-from statechannel.cli.kit.output import duration
+from statechannel.cli.doctor.checks import (
+    DoctorCheck,
+    DoctorFacts,
+    DoctorFinding,
+    EmbeddedFacts,
+    Severity,
+    WantedTopic,
+    critical,
+    error,
+    info,
+    ok,
+    warning,
+)
+from statechannel.cli.doctor.checks_channel import listed, of_log
+from statechannel.clocks import duration
 from statechannel.embedded import BrokerState
 from statechannel.kafka.client_settings import BROKER_CLIENT
 from statechannel.kafka.errors import CLIENT_LIMIT
@@ -31,15 +42,14 @@ _FREE_TIMES = 10
 def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Settings that are invalid, or contradict each other."""
     for problem in facts.problems:
-        yield DoctorFinding(
-            Severity.CRITICAL,
+        yield critical(
             problem.rstrip("."),
             "No broker starts with these settings."
             + ("" if facts.settings_known else " Kafka is not queried until they are fixed."),
-            "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md lists all settings.",
+            "Change it where it is set (`--set`, STATECHANNEL_*, `--config`); all settings: design/reference/settings.md.",
         )
     if not facts.problems:
-        yield DoctorFinding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them are met")
+        yield ok(f"settings are valid, and the {len(RELATIONS)} rules between them are met")
 
 
 def java(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -56,7 +66,7 @@ def java(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             failed.hint if used else "",
         )
     elif facts.java is not None:
-        yield DoctorFinding(Severity.OK, f"Java {facts.java.major} at {facts.java.executable}")
+        yield ok(f"Java {facts.java.major} at {facts.java.executable}")
 
 
 _NEXT = {
@@ -69,7 +79,7 @@ def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """The embedded Kafka of this machine: whether it runs, and its disk."""
     kafka = facts.embedded
     if kafka is None or not (kafka.used or kafka.exists):
-        yield DoctorFinding(Severity.OK, "this machine has no embedded Kafka")
+        yield ok("this machine has no embedded Kafka")
         return
     if kafka.state is BrokerState.CRASHED:
         yield DoctorFinding(
@@ -79,8 +89,7 @@ def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             f"Read the end of {kafka.log}, then `statechannel kafka up`." if kafka.used else "",
         )
     elif kafka.state is not BrokerState.RUNNING and kafka.used:
-        yield DoctorFinding(
-            Severity.CRITICAL,
+        yield critical(
             f"the embedded Kafka of {kafka.folder} is {kafka.state}",
             "The channel cannot be read or written.",
             _NEXT.get(kafka.state, "Wait; `statechannel kafka status`."),
@@ -88,7 +97,7 @@ def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if kafka.used:
         yield from _disk(kafka)
     elif kafka.state is not BrokerState.CRASHED:
-        yield DoctorFinding(Severity.OK, f"the embedded Kafka of {kafka.folder} is not the Kafka of this channel")
+        yield ok(f"the embedded Kafka of {kafka.folder} is not the Kafka of this channel")
 
 
 def _disk(kafka: EmbeddedFacts) -> Iterator[DoctorFinding]:
@@ -104,7 +113,7 @@ def _disk(kafka: EmbeddedFacts) -> Iterator[DoctorFinding]:
     elif share < _LITTLE_FREE:
         severity = Severity.WARNING
     else:
-        yield DoctorFinding(Severity.OK, what)
+        yield ok(what)
         return
     yield DoctorFinding(
         severity,
@@ -117,8 +126,7 @@ def _disk(kafka: EmbeddedFacts) -> Iterator[DoctorFinding]:
 def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """This machine's clock compared with Kafka's, and Kafka's with itself."""
     if facts.registry is not None and facts.registry.future is not None:
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             facts.registry.future.sentence,
             "Brokers use the order of the log and their own clocks. Overrides with an end were out of force meanwhile, and "
             "requests then may have had no answer.",
@@ -130,13 +138,11 @@ def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         if newest_ms is not None and newest_ms < -CLOCK_WARNING_MS:
             ahead_ms = newest_ms
         else:
-            yield DoctorFinding(
-                Severity.INFO, "this machine's clock cannot be compared with Kafka's: no heartbeat arrived"
-            )
+            yield info("this machine's clock cannot be compared with Kafka's: no heartbeat arrived")
             return
     apart = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} Kafka's"
     if abs(ahead_ms) < CLOCK_WARNING_MS:
-        yield DoctorFinding(Severity.OK, f"this machine's clock is {apart}, including the delay of a record")
+        yield ok(f"this machine's clock is {apart}, including the delay of a record")
         return
     much = abs(ahead_ms) >= facts.settings.membership.expiry_s * 1_000
     yield DoctorFinding(
@@ -157,11 +163,10 @@ def reachable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether Kafka answers, with its cluster id and controller."""
     failed = facts.failed.get("kafka")
     if failed is not None and not facts.settings_known:
-        yield DoctorFinding(Severity.INFO, failed.what, checked=False)
+        yield info(failed.what, checked=False)
         return
     if failed is not None:
-        yield DoctorFinding(
-            Severity.CRITICAL,
+        yield critical(
             failed.what,
             "Brokers go on serving what they own (safe mode), but nothing can be assigned, moved or repaired.",
             failed.hint,
@@ -171,15 +176,13 @@ def reachable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if cluster is None:
         return
     if cluster.controller is None:
-        yield DoctorFinding(
-            Severity.ERROR,
+        yield error(
             f"the Kafka cluster {cluster.cluster_id} has no controller",
             "Partitions that lose their leader do not get another one.",
             "Check the logs of the Kafka brokers and controllers.",
         )
     nodes = ", ".join(f"{node.node} ({node.address})" for node in cluster.nodes)
-    yield DoctorFinding(
-        Severity.OK,
+    yield ok(
         f"Kafka at {facts.address} answers: cluster {cluster.cluster_id}, brokers {nodes}, controller {cluster.controller}",
     )
 
@@ -190,15 +193,14 @@ def versions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     servers = {server_version(settings) for settings in facts.nodes.values()}
     server = "; ".join(sorted(servers)) or "unknown"
     if len(servers) > 1:
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             f"the Kafka brokers have several versions: {server}",
             "Expected during an upgrade only.",
             "Finish the upgrade of Kafka.",
         )
     if facts.embedded is not None and facts.embedded.used:
         server = f"{facts.versions.get('embedded Kafka', '?')} (embedded)"
-    yield DoctorFinding(Severity.OK, f"client: {client}; Kafka brokers: {server}")
+    yield ok(f"client: {client}; Kafka brokers: {server}")
 
 
 def broker_settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -206,15 +208,13 @@ def broker_settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     for node, settings in facts.nodes.items():
         yield from _sessions(facts, node, settings)
         if settings.get("log.cleaner.enable") == "false":
-            yield DoctorFinding(
-                Severity.ERROR,
+            yield error(
                 f"log.cleaner.enable is false on Kafka broker {node}",
                 "The channel's topic is never compacted: it grows, and joins take longer and longer.",
                 "Remove it from that broker's server.properties, and restart it.",
             )
         if settings.get("auto.create.topics.enable") == "true":
-            yield DoctorFinding(
-                Severity.WARNING,
+            yield warning(
                 f"auto.create.topics.enable is true on Kafka broker {node}",
                 "A request for a missing topic creates it, with settings that void the protocol.",
                 "Set it to false; `statechannel init` creates the topics with the right settings.",
@@ -227,8 +227,7 @@ def _sessions(facts: DoctorFacts, node: int, answer: dict[str, str] | object) ->
     ours = facts.settings.kafka.session_timeout_ms
     low, high = settings.get("group.min.session.timeout.ms"), settings.get("group.max.session.timeout.ms")
     if (low and ours < int(low)) or (high and ours > int(high)):
-        yield DoctorFinding(
-            Severity.ERROR,
+        yield error(
             f"kafka.session_timeout_ms = {ours} is outside the range of Kafka broker {node} ({low} to {high})",
             "It refuses members of the election, so no broker can lead.",
             f"Set kafka.session_timeout_ms within these bounds, or change group.min.session.timeout.ms on broker {node}.",
@@ -243,8 +242,7 @@ def _cleaner(facts: DoctorFacts, node: int, answer: object) -> Iterator[DoctorFi
     threads = int(settings.get("log.cleaner.threads", _DEFAULT_CLEANER_THREADS))
     room = int(int(size) / max(1, threads) / _BYTES_A_KEY * _LOAD)
     if facts.keys > room:
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             f"the channel has {facts.keys:,} keys, and the cleaner of Kafka broker {node} handles {room:,} per pass",
             "Compaction needs several passes; joins read more.",
             f"Raise log.cleaner.dedupe.buffer.size on Kafka broker {node}.",
@@ -256,27 +254,24 @@ def patience(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     settings = facts.settings
     expiry_ms = settings.membership.expiry_s * 1_000
     if settings.kafka.session_timeout_ms > expiry_ms:
-        yield DoctorFinding(
-            Severity.WARNING,
+        yield warning(
             f"kafka.session_timeout_ms = {settings.kafka.session_timeout_ms} is above membership.expiry_s = "
             f"{settings.membership.expiry_s:g}",
             "A dead leader is lost before the election is free, so its bundles wait for the session's end.",
             "Lower kafka.session_timeout_ms to membership.expiry_s or below (Kafka's own floor is 6 s by default).",
         )
-    info = channel_of(facts)
-    lag = None if info is None else info.settings.get("min.compaction.lag.ms")
-    if info is not None and lag is not None and settings.kafka.delivery_timeout_ms * FAR_BELOW > int(lag):
-        yield DoctorFinding(
-            Severity.ERROR,
+    channel = facts.channel
+    lag = None if channel is None else channel.settings.get("min.compaction.lag.ms")
+    if channel is not None and lag is not None and settings.kafka.delivery_timeout_ms * FAR_BELOW > int(lag):
+        yield error(
             f"kafka.delivery_timeout_ms = {settings.kafka.delivery_timeout_ms} is more than a tenth of the compaction lag of "
-            f"{info.name}, {lag} ms",
+            f"{channel.name}, {lag} ms",
             "A record still in flight when the cleaner runs voids the lag, on which late joins depend.",
             "Raise min.compaction.lag.ms of the topic to that of channel.min_compaction_lag_ms, or lower the time-out.",
         )
-    if info is not None:
-        yield from _nulls_outlive(info)
-    if not facts.failed.get("registry") and facts.registry is not None:
-        yield from _lease(facts)
+    if channel is not None:
+        yield from _nulls_outlive(channel)
+    yield from _lease(facts)
 
 
 def _nulls_outlive(channel: TopicInfo) -> Iterator[DoctorFinding]:
@@ -284,8 +279,7 @@ def _nulls_outlive(channel: TopicInfo) -> Iterator[DoctorFinding]:
     kept = channel.settings.get("delete.retention.ms")
     cleaned = channel.settings.get("max.compaction.lag.ms")
     if kept is not None and cleaned is not None and int(kept) < 2 * int(cleaned):
-        yield DoctorFinding(
-            Severity.ERROR,
+        yield error(
             f"delete.retention.ms of {channel.name}, {kept} ms, is less than twice its max.compaction.lag.ms, {cleaned} ms",
             "One replica may remove a tombstone before another has removed the records before it: after a change of leader they "
             "reappear.",
@@ -295,13 +289,10 @@ def _nulls_outlive(channel: TopicInfo) -> Iterator[DoctorFinding]:
 
 def _lease(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     lease_s = facts.settings.safe_mode.lease_s
-    if lease_s is None or facts.registry is None:
-        return
-    for broker, member in facts.registry.members.alive.items():
+    for broker, member in facts.alive.items():
         expiry_s = member.info.get("expiry_s")
-        if isinstance(expiry_s, int | float) and lease_s >= expiry_s:
-            yield DoctorFinding(
-                Severity.ERROR,
+        if lease_s is not None and isinstance(expiry_s, int | float) and lease_s >= expiry_s:
+            yield error(
                 f"safe_mode.lease_s = {lease_s:g} here, but {broker} has an expiry of only {expiry_s:g} s",
                 "A broker that is cut off may still serve when another one takes over.",
                 "Give all brokers the same settings; the lease has to be below membership.expiry_s of every broker.",
@@ -342,21 +333,20 @@ def topic_settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         for difference in differences:
             yield _different(wanted, difference)
     if well:
-        yield DoctorFinding(Severity.OK, f"{well} of {len(facts.wanted)} topics have the required settings")
+        yield ok(f"{well} of {len(facts.wanted)} topics have the required settings")
 
 
 def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
     needed = [topic.name for topic in missing if not topic.optional]
     if needed:
-        yield DoctorFinding(
-            Severity.CRITICAL,
+        yield critical(
             f"topics that do not exist: {', '.join(needed)}",
             "Brokers do not start without them, and running ones stop.",
             "Check --channel; `statechannel init` creates them. If they were deleted, restore the channel from an export.",
         )
     optional = [f"{topic.name} ({topic.owner})" for topic in missing if topic.optional]
     if optional:
-        yield DoctorFinding(Severity.INFO, f"topics that have not been needed yet: {', '.join(optional)}")
+        yield info(f"topics that have not been needed yet: {', '.join(optional)}")
 
 
 def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> DoctorFinding:
@@ -376,28 +366,13 @@ def limits(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Records that Kafka refuses for good, quotas that throttle brokers, and the client's own limit of a record."""
     own = facts.connection.client.properties.get(CLIENT_LIMIT, "") if facts.connection is not None else ""
     if own.isdigit() and int(own) < LARGEST_RECORD_BYTES:
-        yield DoctorFinding(
-            Severity.ERROR,
+        yield error(
             f"the client property {CLIENT_LIMIT} is {int(own):,} here, required at least {LARGEST_RECORD_BYTES:,}",
             "A client with it refuses larger records, such as those of a namespace with many bundles.",
             "Remove it from the Kafka properties of brokers and commands.",
         )
-    for row in facts.status.get("brokers", ()):
-        refused, throttled = refused_sentence(row), throttled_sentence(row)
-        if refused:
-            yield DoctorFinding(
-                Severity.ERROR,
-                refused,
-                "What they were to do is rejected, and to try again does not help.",
-                REFUSED_HINTS.get(row["refused"]["reason"], ""),
-            )
-        if throttled:
-            yield DoctorFinding(
-                Severity.WARNING,
-                throttled,
-                "Its heartbeats and records are late: others may take it for lost, and repair its bundles.",
-                THROTTLED_HINT,
-            )
+    yield from listed(facts, of_log, Severity.ERROR, "kafka-refuses")
+    yield from listed(facts, of_log, Severity.WARNING, "kafka-throttles")
 
 
 def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -412,22 +387,19 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             required = int(info.settings.get("min.insync.replicas", "1")) if info is not None else 1
             away = sorted(set(place.replicas) - set(place.in_sync))
             if place.leader is None:
-                yield DoctorFinding(
-                    Severity.CRITICAL,
+                yield critical(
                     f"partition {name} has no leader; its replicas are on Kafka brokers {_these(place.replicas)}",
                     "It can be neither read nor written.",
                     f"Bring Kafka broker {_these(place.in_sync or place.replicas)} back.",
                 )
             elif len(place.in_sync) < required <= len(place.replicas):  # with more `topics` says so
-                yield DoctorFinding(
-                    Severity.CRITICAL,
+                yield critical(
                     f"partition {name} has {len(place.in_sync)} replicas in sync, and min.insync.replicas is {required}",
                     "All writes to it are refused.",
                     f"Bring Kafka broker {_these(away)} back.",
                 )
             elif away:
-                yield DoctorFinding(
-                    Severity.WARNING,
+                yield warning(
                     f"partition {name} is under-replicated: Kafka broker {_these(away)} is behind or offline",
                     "It tolerates one failure less. A replica that is offline for longer than delete.retention.ms may bring back "
                     "deleted records.",
@@ -445,7 +417,7 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Raise the number of replicas to 3 (kafka-reassign-partitions.sh)." if nodes > 1 else "",
         )
     elif partitions:
-        yield DoctorFinding(Severity.OK, f"all {partitions} partitions have leaders and replicas")
+        yield ok(f"all {partitions} partitions have leaders and replicas")
 
 
 def election_group(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -457,10 +429,9 @@ def election_group(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     ]
     group = "the election's group" if connection is None else f"the election's group {connection.topics.leader_group}"
     if not foreign:
-        yield DoctorFinding(Severity.OK, f"{group} has {len(facts.group)} members, all of them brokers")
+        yield ok(f"{group} has {len(facts.group)} members, all of them brokers")
         return
-    members = facts.registry.members.alive.values() if facts.registry is not None else ()
-    led = any(member.info.get("leading") is True for member in members)
+    led = any(member.info.get("leading") is True for member in facts.alive.values())
     yield DoctorFinding(
         Severity.WARNING if led else Severity.ERROR,
         f"{group} has members that are not brokers: "

@@ -16,8 +16,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.text import Text
 
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.doctor import checks_channel, checks_kafka, checks_log
+from statechannel.cli.doctor import checks_channel, checks_kafka
 from statechannel.cli.doctor.checks import (
     ClockFacts,
     DoctorCheck,
@@ -30,19 +29,14 @@ from statechannel.cli.doctor.checks import (
     WantedTopic,
     examine,
     exit_code,
+    extensions,
     finding_fields,
-    plugins,
 )
-from statechannel.cli.kit.channel_view import read_channel
-from statechannel.cli.kit.connection import Connection, connection_of, embedded_folder
-from statechannel.cli.kit.dismissals import read_dismissals, without_dismissed
+from statechannel.cli.kit.connection import connection_of, embedded_folder
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.live_log import naming_address, notify_if_slow, open_tail
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, commands, option, with_connection
 from statechannel.cli.kit.output import Output, print_hanging, print_json, stdout, waiting
-from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import remarks
-from statechannel.cli.kit.topic_state import log_bounds, positions_lost
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.clocks import now_ms
 from statechannel.embedded import KAFKA_VERSION, status
@@ -55,12 +49,18 @@ from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topics import TopicAdmin, client_versions
 from statechannel.protocol.log import Topic
 from statechannel.protocol.verdict import Verdict
+from statechannel.queries.channel_view import read_channel
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import naming_address, notify_if_slow, open_tail, read_dismissals
+from statechannel.queries.registry import LogClock, log_bounds, positions_lost
 from statechannel.settings import Settings, SettingsError
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.registry import Registry, RegistryFold
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
-CHECKS: tuple[DoctorCheck, ...] = (*checks_kafka.CHECKS, *checks_log.CHECKS, *checks_channel.CHECKS)
-"""Our checks, in the order of the output; those of plug-ins follow."""
+CHECKS: tuple[DoctorCheck, ...] = (*checks_kafka.CHECKS, *checks_channel.CHECKS)
+"""Our checks, in the order of the output; those of extensions follow."""
 
 _TIMEOUT_S = 5.0
 
@@ -70,10 +70,9 @@ _TIMEOUT_S = 5.0
 def doctor(
     connect: Connect,
     timeout_s: Annotated[
-        float,
-        typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Timeout of each call to Kafka."),
+        float, option("--timeout SECONDS", "Timeout of each call to Kafka.", min=0.5, max=600)
     ] = _TIMEOUT_S,
-    no_log: Annotated[bool, typer.Option("--no-log", help="Skip the channel's log, which may be long.")] = False,
+    no_log: Annotated[bool, option("--no-log", "Skip the channel's log, which may be long.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Check the channel, Kafka and this machine for problems; changes nothing."""
@@ -91,13 +90,13 @@ def doctor(
 
 
 def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts, list[DoctorCheck]]:
-    """All facts that can be gathered, and the checks of plug-ins.
+    """All facts that can be gathered, and the checks of extensions.
 
     Args:
         read: Resolves the settings; may raise if they are invalid.
     """
-    installed = list(plugins())
-    checks = [check for _, plugin in installed for check in plugin.checks]
+    installed = list(extensions())
+    checks = [DoctorCheck(name, item.about, item.look, item.needs) for name, item in installed]
     known: Settings | None
     problems: list[str] = []
     away: Failed | None = None
@@ -120,7 +119,7 @@ def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts,
     facts = facts_here(settings, connection, problems=problems, settings_known=known is not None, away=away)
     if connection is None:
         return facts, checks
-    others = [topic for _, plugin in installed for topic in plugin.topics(connection)]
+    others = [topic for _, item in installed for topic in item.topics(connection)]
     return facts_of_kafka(facts, connection, others, read_log=read_log), checks
 
 
@@ -220,7 +219,7 @@ def facts_of_kafka(
     """The same with facts from Kafka.
 
     Args:
-        others: Topics of plug-ins.
+        others: Topics of extensions.
         read_log: Also read the channel's log, which may take long.
     """
     failed = dict(facts.failed)
@@ -347,7 +346,7 @@ def _registry(
         newest_ms = now_ms() - story.newest_ms if story.newest_ms else None
         if fold.silent:
             _listen(tail, span.end, fold, clock, 2 * membership.interval_s)
-        registry = without_dismissed(fold.registry(), read_dismissals(connection))
+        registry = fold.registry().without(read_dismissals(connection))
         return registry, ClockFacts(clock.ahead_ms, newest_ms)
 
 

@@ -1,19 +1,12 @@
-"""Accepted states of a live channel, for commands, which do not join: read once to the end, or followed."""
+"""Bundles of a live channel, for commands, which do not join: one by its name, or all followed."""
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
-from statechannel.audit.transfer.export_file import read_export
-from statechannel.audit.verdict_file import Observe
-from statechannel.audit.views import LogViews, NotInLogError, read_views
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import describe_topic, export_live, open_tail
 from statechannel.cli.kit.output import say
 from statechannel.errors import ExitCode
 from statechannel.kafka.tail import PartitionTail
@@ -21,56 +14,21 @@ from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.view import Judgement
+from statechannel.queries.channel_view import locate, read_channel
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import describe_topic, open_tail
 
 
-def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> LogViews:
-    """Read the channel's topic to its end; warns on standard error if the result is not reliable."""
-    with tempfile.TemporaryDirectory(prefix="statechannel-view-") as folder:
-        path = Path(folder) / "export.jsonl"
-        export_live(connection, path)
-        lag_ms = connection.settings.channel.min_compaction_lag_ms
-        views = read_views(read_export(path, made_here=True), compaction_lag_ms=lag_ms, observers=observers)
-    return _remarked(views)
-
-
-def read_file(path: Path, observers: Sequence[Observe] = ()) -> LogViews:
-    """The same of an export file.
-
-    Raises:
-        ExportFileError: It cannot be read, or was edited.
-    """
-    return _remarked(read_views(read_export(path), observers=observers))
-
-
-def _remarked(views: LogViews) -> LogViews:
-    lost = [
-        f"partition {part.view.partition} begins at offset {part.head_lost}" for part in views.parts if part.head_lost
-    ]
-    if lost:
-        say(
-            f"tentative: records were deleted from the head of the log ({', '.join(lost)}), and no broker has restated them yet "
-            "(`statechannel doctor`)"
+def locate_served(connection: Connection, name: str) -> KeyState:
+    """The live bundle of a name, if a broker owns it."""
+    key = locate(read_channel(connection), name)
+    if key.owner is None:
+        raise CommandError(
+            f"no broker serves {key.name}",
+            hint=f"`statechannel lookup {key.name}` assigns it.",
+            code=ExitCode.REJECTED,
         )
-    elif views.tentative:
-        say(
-            "tentative: the log was cleaned and no heartbeat vouches for what is left; "
-            "start a broker, or ask again when one runs"
-        )
-    for part in views.parts:
-        if part.stop is not None:
-            say(
-                f"partition {part.view.partition} holds a record of format {part.stop.format} at offset "
-                f"{part.stop.offset}; what follows needs a newer version of this program"
-            )
-    return views
-
-
-def locate(views: LogViews, name: str) -> KeyState:
-    """The live bundle of a name, or the error that ends the command."""
-    try:
-        return views.locate(name)
-    except NotInLogError as error:
-        raise not_found(str(error), hint=error.hint) from error
+    return key
 
 
 def bundle_of(connection: Connection, topic: str) -> str:
@@ -78,10 +36,6 @@ def bundle_of(connection: Connection, topic: str) -> str:
     bundle = locate(read_channel(connection), topic).name
     say(f"{topic} is in {bundle}")
     return bundle
-
-
-def not_found(message: str, *, hint: str = "") -> CommandError:
-    return CommandError(message, hint=hint, code=ExitCode.NOT_FOUND)
 
 
 class FollowedPartition:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import option
 from statechannel.cli.kit.output import Output, print_json, say, stdout
-from statechannel.errors import ExitCode
+from statechannel.errors import UsageError
 
 if TYPE_CHECKING:
-    from statechannel.cli.kit.connection import Connection
+    from statechannel.queries.connection import Connection
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
+Yes = Annotated[bool, option("--yes -y", "Do not ask for confirmation.")]
+DryRun = Annotated[bool, option("--dry-run", "Show what would happen; change nothing.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def confirm(
         final: Nothing undoes the command.
 
     Raises:
-        CommandError: The person refused, or cannot be asked.
+        CommandError, UsageError: The person refused, or cannot be asked.
     """
     if dry_run:
         _print(effect(), connection(), output)
@@ -61,10 +62,9 @@ def confirm(
         return True
     if not _has_terminal():
         if final:
-            raise CommandError(
+            raise UsageError(
                 "this cannot be undone and needs a confirmation, and there is no terminal to ask on; nothing was changed",
                 hint="Confirm it with --yes; --dry-run shows what would happen.",
-                code=ExitCode.USAGE,
             )
         return True
     for sentence in (*effect().sentences, f"on {connection().place}"):

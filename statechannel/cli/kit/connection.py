@@ -1,10 +1,9 @@
-"""Connection to a channel, built from options: settings, addresses, names of topics."""
+"""Connections to channels, built from options."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,71 +11,12 @@ from platformdirs import user_data_path
 
 from statechannel.cli.kit.contexts import ClusterContext
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.progress import TERMINAL
 from statechannel.errors import ExitCode
-from statechannel.kafka.client_settings import ClientSettings, names_servers, parse_override, to_client, to_topics
-from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.kafka.client_settings import names_servers, parse_override
+from statechannel.queries.connection import Connection, connection_to
 from statechannel.settings import Settings, load
 from statechannel.settings.names import CONFIG_VARIABLE
-
-_LEAST_S = 5.0
-"""Kafka's first answer may normally take this long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """Everything that a command needs to access a channel.
-
-    Attributes:
-        context: Name of the context in use; empty if none is.
-        notified: People know already that Kafka is slow to answer.
-    """
-
-    settings: Settings
-    client: ClientSettings
-    topics: ChannelTopics
-    context: str = ""
-    notified: bool = False
-
-    @property
-    def place(self) -> str:
-        """Where the command works, for people."""
-        return f"channel {self.topics.channel} at {self.cluster}"
-
-    @property
-    def cluster(self) -> str:
-        """The Kafka cluster, for people."""
-        return (
-            f"{self.client.bootstrap_servers} (context {self.context})"
-            if self.context
-            else self.client.bootstrap_servers
-        )
-
-    @property
-    def place_fields(self) -> dict[str, Any]:
-        """Where the command works, for programs."""
-        return {
-            "channel": self.topics.channel,
-            "bootstrap_servers": self.client.bootstrap_servers,
-            "context": self.context or None,
-        }
-
-    @property
-    def timeout_s(self) -> float:
-        """Longest wait of one call to Kafka."""
-        return self.settings.kafka.command_timeout_s
-
-    def within(self, most_s: float | None) -> Connection:
-        """The same for a command with a time limit: no call to Kafka waits much longer than the limit."""
-        if most_s is None or self.timeout_s <= max(most_s, _LEAST_S):
-            return self
-        kafka = self.settings.kafka.model_copy(update={"command_timeout_s": max(most_s, _LEAST_S)})
-        return replace(self, settings=self.settings.model_copy(update={"kafka": kafka}))
-
-
-def read_settings(
-    config: Path | None, flags: Sequence[str] | None, overrides: Mapping[str, Mapping[str, Any]] | None = None
-) -> Settings:
-    return load(config=config, flags=flags or (), overrides=overrides)
 
 
 def embedded_folder(settings: Settings) -> Path:
@@ -104,7 +44,7 @@ def connection_of(settings: Settings, context: str = "") -> Connection:
     if not names_servers(settings):
         kafka = settings.kafka.model_copy(update={"bootstrap_servers": _running(settings)})
         settings = settings.model_copy(update={"kafka": kafka})
-    return Connection(settings, to_client(settings), to_topics(settings), context)
+    return connection_to(settings, TERMINAL, context)
 
 
 def settings_of(
@@ -124,8 +64,7 @@ def settings_of(
         "properties": properties_given or None,
     }
     overrides: dict[str, dict[str, Any]] = {"kafka": kafka, "channel": {"name": channel}}
-    if context is None:
-        return read_settings(config, flags, overrides)
+    context = context or ClusterContext()
     if config is None and not os.environ.get(CONFIG_VARIABLE) and context.config is not None:
         config = Path(context.config)
     return load(config=config, flags=flags or (), overrides=overrides, defaults=context.values())

@@ -13,7 +13,7 @@ from platformdirs import user_config_path
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from statechannel.cli.kit.failures import CommandError
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError
 from statechannel.files import new_file
 from statechannel.suggestions import nearest, shown
 
@@ -53,12 +53,12 @@ class Contexts(BaseModel):
         """The context of that name.
 
         Raises:
-            CommandError: There is none.
+            NotFoundError: There is none.
         """
         if name not in self.contexts:
             meant = "".join(f"; did you mean `{near}`?" for near in nearest(name, self.contexts))
             hint = f"`statechannel context list` lists them; they are in {contexts_file()}."
-            raise CommandError(f"context `{shown(name)}` does not exist{meant}", hint=hint, code=ExitCode.NOT_FOUND)
+            raise NotFoundError(f"context `{shown(name)}` does not exist{meant}", hint=hint)
         return self.contexts[name]
 
 

@@ -6,10 +6,10 @@ below their row; at last each row is a list of facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -83,11 +83,20 @@ class Column(NamedTuple):
     Attributes:
         rank: Columns of rank 0 are never dropped; those of the highest rank are dropped first.
         text: Whether cells may wrap, or move below their row; None: if they are long and have blanks. Never the first column.
+        of: What it shows of a row: a key or attribute, or a function; None: what is named as its title.
     """
 
     title: str
     rank: int = 0
     text: bool | None = None
+    of: str | Callable[[Any], object] | None = None
+
+    def of_row(self, row: Any) -> object:
+        """Its cell of a row."""
+        if callable(self.of):
+            return self.of(row)
+        name = self.of or self.title
+        return row[name] if isinstance(row, Mapping) else getattr(row, name)
 
 
 def toned(state: str | None) -> Cell | None:

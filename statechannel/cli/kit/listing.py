@@ -2,96 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
-import typer
+from statechannel.audit.moments import duration_ms, iso_ms
+from statechannel.cli.kit.options import option
+from statechannel.errors import UsageError
 
-from statechannel.audit.moments import AsOf, LogWindow, parse_window, was_yesterday
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import moment, say_once
-from statechannel.errors import ExitCode
-
-_AUTHORS_SHOWN = 5
 Since = Annotated[
     str | None,
-    typer.Option(
-        "--since",
-        metavar="AGE|TIME|OFFSET",
-        help="Only from then on, inclusive: 10m (ago), 2026-01-01T00:00:00Z, or an offset.",
-    ),
+    option("--since AGE|TIME|OFFSET", "Only from then on, inclusive: 10m (ago), 2026-01-01T00:00:00Z, or an offset."),
 ]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="AGE|TIME|OFFSET", help="Only up to then, inclusive, as --since.")
-]
+Until = Annotated[str | None, option("--until AGE|TIME|OFFSET", "Only up to then, inclusive, as --since.")]
 SinceTime = Annotated[
-    str | None,
-    typer.Option("--since", metavar="AGE|TIME", help="Only from then on: 15m (ago), 2h, 7d, 2026-01-01T00:00:00Z."),
+    str | None, option("--since AGE|TIME", "Only from then on: 15m (ago), 2h, 7d, 2026-01-01T00:00:00Z.")
 ]
-UntilTime = Annotated[str | None, typer.Option("--until", metavar="AGE|TIME", help="Only up to then, as --since.")]
+UntilTime = Annotated[str | None, option("--until AGE|TIME", "Only up to then, as --since.")]
 
 
 def _named(by: str | None) -> str | None:
     """Refuse an empty name, as an empty variable of a script gives it: it would select what has no author."""
     if by is not None and not by.strip():
-        raise CommandError("--by is empty", hint="Name a broker or a person, or omit it.", code=ExitCode.USAGE)
+        raise UsageError("--by is empty", hint="Name a broker or a person, or omit it.")
     return by
 
 
-Writer = Annotated[
-    str | None, typer.Option("--by", metavar="BROKER", callback=_named, help="Only what this broker wrote.")
-]
-Person = Annotated[
-    str | None, typer.Option("--by", metavar="PERSON", callback=_named, help="Only what this person did.")
-]
+Writer = Annotated[str | None, option("--by BROKER", "Only what this broker wrote.", callback=_named)]
+Person = Annotated[str | None, option("--by PERSON", "Only what this person did.", callback=_named)]
 Author = Annotated[
-    str | None,
-    typer.Option(
-        "--by", metavar="BROKER|PERSON", callback=_named, help="Only what this broker began, or this person requested."
-    ),
+    str | None, option("--by BROKER|PERSON", "Only what this broker began, or this person requested.", callback=_named)
 ]
 
 
-def hint_of_authors(by: str, authors: Iterable[str]) -> str:
-    """Authors that may be meant by a name that no author has, as a sentence with a space; empty if there are none."""
-    alike = sorted(
-        {author for author in authors if author.partition("@")[0].casefold() == by.partition("@")[0].casefold()}
-    )
-    return f"Known: {', '.join(alike[:_AUTHORS_SHOWN])}. " if alike else ""
+LONGEST_MS: Final = 366 * 86_400_000
+"""Longest duration of an override."""
+
+_STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)
+
+_PERMANENT: Final = "for a permanent policy, use `statechannel policy set`."
 
 
-def remark_yesterday(name: str, text: str, side: AsOf, now_ms: int) -> None:
-    """Say that a time of day is yesterday's: it may have been meant for today, and be in the future."""
-    if side.time_ms is not None and was_yesterday(text, side, now_ms):
-        say_once(f"note: {name} {text} means {moment(side.time_ms)}: today's was still to come at {moment(now_ms)}")
+def parse_length_ms(text: str, option: str, *, beyond: str = _PERMANENT) -> int:
+    """Parse a duration such as `30m`, `2h` or `1h30m`.
 
-
-def window_between(since: str | None, until: str | None, now_ms: int) -> LogWindow:
-    """`parse_window`, with its remarks on standard error.
+    Args:
+        option: Name of the option, for people.
+        beyond: Advice for longer durations, for people.
 
     Raises:
-        AuditQuestionError: As `parse_window`.
+        UsageError: The text is not a duration, not positive, or longer than a year.
     """
-    window = parse_window(since, until, now_ms=now_ms)
-    for name, text, side in (("--since", since, window.since), ("--until", until, window.until)):
-        if text is not None and side is not None:
-            remark_yesterday(name, text, side, now_ms)
-    return window
+    length_ms = duration_ms(text)
+    if length_ms is None:
+        raise UsageError(f"{option} {text}: not a duration", hint="Use 90s, 30m, 2h, 1h30m or 7d.")
+    if not 0 < length_ms <= LONGEST_MS:
+        raise UsageError(
+            f"{option} {text}: must be between one millisecond and one year",
+            hint=f"Use 90s, 30m, 2h, 1h30m or 7d; {beyond}",
+        )
+    return length_ms
 
 
-def time_window(since: str | None, until: str | None, now_ms: int) -> LogWindow:
-    """The window of a list whose rows have no offsets of their own.
+def parse_until_ms(text: str, now_ms: int) -> int:
+    """Parse a future time: a duration from now, ISO 8601 (UTC by default), or `...ms` since 1970.
 
     Raises:
-        CommandError: A side is an offset.
-        AuditQuestionError: A side is neither a time nor an age, or they are in the wrong order.
+        UsageError: The text is none of them, in the past, or more than a year ahead.
     """
-    window = window_between(since, until, now_ms)
-    for name, text, side in (("--since", since, window.since), ("--until", until, window.until)):
-        if side is not None and side.offset is not None:
-            raise CommandError(
-                f"{name} {text} is an offset: this list has only times",
-                hint="Examples: 15m, 2h, 7d, 2026-01-01T00:00:00Z, 1767225600000ms.",
-                code=ExitCode.USAGE,
-            )
-    return window
+    until_ms = _time_ms(text)
+    if until_ms is None and duration_ms(text) is not None:
+        return now_ms + parse_length_ms(text, "--until")
+    if until_ms is None:
+        raise UsageError(
+            f"--until {text}: neither a time nor a duration",
+            hint="Examples: 2026-01-01T00:00:00Z, 1767225600000ms, 30m.",
+        )
+    if not now_ms < until_ms <= now_ms + LONGEST_MS:
+        what = "is in the past" if until_ms <= now_ms else "is more than a year ahead"
+        raise UsageError(f"--until {text} {what}", hint="For a permanent policy, omit --until.")
+    return until_ms
+
+
+def _time_ms(text: str) -> int | None:
+    """Milliseconds since 1970 of `...ms` or ISO 8601 (UTC by default); None: the text is neither."""
+    stamp = _STAMP.fullmatch(text)
+    return int(stamp[1]) if stamp else iso_ms(text)

@@ -11,54 +11,64 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from statechannel.cli.kit.contexts import ClusterContext, context_in_use
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import Output, choose, forget_said
-from statechannel.errors import ExitCode
+from statechannel.errors import UsageError
 from statechannel.protocol.record import REASON_MAX
 
 if TYPE_CHECKING:
-    from statechannel.cli.kit.connection import Connection
+    from statechannel.queries.connection import Connection
     from statechannel.settings import Settings
+
+
+def commands(about: str = "", *, alone: bool = False, **more: Any) -> typer.Typer:
+    """A group of commands, or the only command of an entry point; `alone`: a group though it has one command only."""
+    described: dict[str, Any] = {"help": about, **more} if about else more
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, **described)
+    if alone:
+        app.callback()(lambda: None)
+    return app
+
+
+def option(shown: str, about: str | None = None, **more: Any) -> Any:
+    """An option, declared as help shows it: `--bundles -n N`; `more` is typer's."""
+    words = shown.split()
+    names = [word for word in words if word.startswith("-")]
+    return typer.Option(*names, metavar=" ".join(words[len(names) :]) or None, help=about, **more)
+
+
+def argument(shown: str, about: str | None = None, **more: Any) -> Any:
+    """An argument, likewise."""
+    return typer.Argument(metavar=shown, help=about, **more)
+
 
 BootstrapServers = Annotated[
     str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        "-b",
-        metavar="HOST:PORT,...",
-        help="Kafka's addresses. Default: from the settings, else the embedded Kafka of this machine.",
+    option(
+        "--bootstrap-servers -b HOST:PORT,...",
+        "Kafka's addresses. Default: from the settings, else the embedded Kafka of this machine.",
     ),
 ]
-Channel = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Name of the channel.")]
+Channel = Annotated[str | None, option("--channel NAME", "Name of the channel.")]
 ContextName = Annotated[
     str | None,
-    typer.Option(
-        "--context",
-        metavar="NAME",
-        help="Cluster, by its name in `statechannel context list`. Default: the current one.",
-    ),
+    option("--context NAME", "Cluster, by its name in `statechannel context list`. Default: the current one."),
 ]
-Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML).")]
+Config = Annotated[Path | None, option("--config FILE", "Settings file (TOML).")]
 ClientFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--kafka-config", metavar="FILE", help="librdkafka properties, one KEY=VALUE per line; use it for passwords."
-    ),
+    Path | None, option("--kafka-config FILE", "librdkafka properties, one KEY=VALUE per line; use it for passwords.")
 ]
-ClientProperties = Annotated[
-    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="librdkafka property; may be repeated.")
-]
+ClientProperties = Annotated[list[str] | None, option("-X KEY=VALUE", "librdkafka property; may be repeated.")]
 SettingFlags = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting of design/settings.md; may be repeated."),
+    list[str] | None, option("--set GROUP.NAME=VALUE", "Any setting of design/reference/settings.md; may be repeated.")
 ]
 _FORMATS = "Output format: tables that fit the terminal, tables with all columns, or JSON for programs."
-OutputAs = Annotated[Output, typer.Option("--output", "-o", callback=choose, help=_FORMATS)]
-OutputBesideFile = Annotated[Output, typer.Option("--output", callback=choose, help=_FORMATS)]
+OutputAs = Annotated[Output, option("--output -o", _FORMATS, callback=choose)]
+OutputBesideFile = Annotated[Output, option("--output", _FORMATS, callback=choose)]
 """The same for a command whose `-o` names a file."""
-Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=3600, help="Longest wait for the reply.")
+FileBeside = Annotated[
+    Path | None, option("--file F", "Read this export, with the files of its other topics (`export --with-topics`).")
 ]
+Timeout = Annotated[float | None, option("--timeout SECONDS", "Longest wait for the reply.", min=0.1, max=3600)]
 _NAME_MAX = 256
 
 
@@ -70,43 +80,30 @@ def _checked_text(option: str, longest: int) -> Callable[[str | None], str | Non
             return None
         line = " ".join(text.split())
         if not line:
-            raise CommandError(f"{option} is empty", hint="Write some words, or omit it.", code=ExitCode.USAGE)
+            raise UsageError(f"{option} is empty", hint="Write some words, or omit it.")
         if len(line) > longest:
-            raise CommandError(
+            raise UsageError(
                 f"{option} has {len(line)} characters, at most {longest} are allowed",
                 hint="Shorten it: it stays in the log.",
-                code=ExitCode.USAGE,
             )
         if not line.isprintable():
-            raise CommandError(
-                f"{option} has control characters", hint="Use printable characters.", code=ExitCode.USAGE
-            )
+            raise UsageError(f"{option} has control characters", hint="Use printable characters.")
         return line
 
     return check
 
 
-_reason = typer.Option(
-    "--reason", metavar="TEXT", callback=_checked_text("--reason", REASON_MAX), help="Why, for people; kept in the log."
-)
+_reason = option("--reason TEXT", "Why, for people; kept in the log.", callback=_checked_text("--reason", REASON_MAX))
 IfGeneration = Annotated[
-    int | None,
-    typer.Option(
-        "--if-generation", metavar="N", min=0, help="Only while the bundle has this generation (JSON of `bundles`)."
-    ),
+    int | None, option("--if-generation N", "Only while the bundle has this generation (JSON of `bundles`).", min=0)
 ]
 Reason = Annotated[str | None, _reason]
 RequiredReason = Annotated[str, _reason]
 By = Annotated[
     str | None,
-    typer.Option(
-        "--by",
-        metavar="NAME",
-        callback=_checked_text("--by", _NAME_MAX),
-        help="Author, for people. Default: user@host.",
-    ),
+    option("--by NAME", "Author, for people. Default: user@host.", callback=_checked_text("--by", _NAME_MAX)),
 ]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the request is written.")]
+NoWait = Annotated[bool, option("--no-wait", "Return as soon as the request is written.")]
 
 
 class Connect:

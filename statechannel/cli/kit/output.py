@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from statechannel.cli.kit.fitted_tables import Cell, Column, FittedTable, Tone, fact_list
+from statechannel.clocks import moment
 
 if TYPE_CHECKING:  # only a wait of some seconds shows one
     from rich.status import Status
@@ -198,6 +198,27 @@ def print_table(
     console.print(table, soft_wrap=not isinstance(table, Text) or None)
 
 
+def print_rows(
+    columns: Sequence[str | Column | None], rows: Iterable[Any], *, title: str = "", empty: str = ""
+) -> None:
+    """Print a table whose columns say what they show of each row; a column that is None is left out."""
+    print_table(*_headers_and_cells(columns, rows), title=title, empty=empty)
+
+
+def make_rows(
+    columns: Sequence[str | Column | None], rows: Iterable[Any], *, empty: str = "", footer: bool = True
+) -> FittedTable | Text:
+    """Build the same table without printing it."""
+    return make_table(*_headers_and_cells(columns, rows), empty=empty, footer=footer)
+
+
+def _headers_and_cells(
+    columns: Sequence[str | Column | None], rows: Iterable[Any]
+) -> tuple[list[Column], list[list[object]]]:
+    shown = [column if isinstance(column, Column) else Column(column) for column in columns if column is not None]
+    return shown, [[column.of_row(row) for column in shown] for row in rows]
+
+
 def make_table(
     headers: Sequence[str | Column], rows: Iterable[Sequence[object]], *, empty: str = "", footer: bool = True
 ) -> FittedTable | Text:
@@ -231,31 +252,8 @@ def make_facts(facts: Iterable[tuple[str | Cell, object]]) -> FittedTable:
     return fact_list(facts, wide=is_wide())
 
 
-def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[object, ...]]:
-    """The named fields of each row, for a table."""
-    return [tuple(row[name] for name in names) for row in rows]
-
-
-_collected: ContextVar[list[str] | None] = ContextVar("collected-remarks", default=None)
-
-
-@contextmanager
-def remarks_collected() -> Iterator[list[str]]:
-    """Collect remarks meanwhile, in this thread, instead of printing them: for answers that are no command's."""
-    remarks: list[str] = []
-    token = _collected.set(remarks)
-    try:
-        yield remarks
-    finally:
-        _collected.reset(token)
-
-
 def say(text: str) -> None:
     """Print a remark on standard error; a closed stream is ignored."""
-    collected = _collected.get()
-    if collected is not None:
-        collected.append(text)
-        return
     try:
         console = stderr()
         if not is_display_on(console):
@@ -265,11 +263,6 @@ def say(text: str) -> None:
 
 
 _remarks: set[str] = set()
-
-
-def are_remarks_collected() -> bool:
-    """Whether this answers a program: then nothing is shown meanwhile."""
-    return _collected.get() is not None
 
 
 def say_once(text: str) -> None:
@@ -294,17 +287,6 @@ def silence_stderr() -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
-def moment(timestamp_ms: int | None) -> str:
-    """A time of the log, UTC, to the millisecond."""
-    if timestamp_ms is None:
-        return "-"
-    try:
-        at = datetime.fromtimestamp(timestamp_ms / 1_000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{timestamp_ms}ms"
-    return f"{at:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1_000:03d}Z"
-
-
 def when(timestamp_ms: int | None) -> Cell | None:
     """A time of the log in a table; on a narrow terminal without the year, and without the date if it is today."""
     if timestamp_ms is None:
@@ -317,18 +299,6 @@ def when(timestamp_ms: int | None) -> Cell | None:
     if date == f"{now:%Y-%m-%d}":
         return Cell(complete, clock)
     return Cell(complete, f"{date[5:]} {clock[:8]}Z" if date[:4] == f"{now:%Y}" else f"{date} {clock[:5]}Z")
-
-
-def duration(length_ms: float | None) -> str:
-    if length_ms is None:
-        return "-"
-    if length_ms < 1_000:  # noqa: PLR2004 - of units
-        return f"{length_ms:.0f} ms"
-    seconds = length_ms / 1_000
-    if seconds < 120:  # noqa: PLR2004
-        return f"{seconds:.2f} s"
-    minutes = seconds / 60
-    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
 
 
 @contextmanager

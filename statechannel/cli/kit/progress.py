@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.cli.kit.fitted_tables import cell
-from statechannel.cli.kit.output import are_remarks_collected, ends_on_sigterm, is_display_on, say, stderr
+from statechannel.cli.kit.output import ends_on_sigterm, is_display_on, say, say_once, stderr, waiting
+
+if TYPE_CHECKING:  # lookups begin sooner without it
+    from rich.progress import Progress, TaskID
 
 _COUNT_EVERY_S = 1.0
 _LEFT_EVERY_S = 10.0
@@ -27,8 +20,10 @@ _LEFT_EVERY_S = 10.0
 @contextmanager
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
     """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
     console = stderr()
-    hidden = is_display_on(console) or not console.is_terminal or are_remarks_collected()
+    hidden = is_display_on(console) or not console.is_terminal
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -108,8 +103,28 @@ def bar(*, lines: bool = False) -> Iterator[ProgressBars]:
     Args:
         lines: Print lines of progress if standard error is not a terminal.
     """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     terminal = console.is_terminal
     with ends_on_sigterm(), Progress(*columns, console=console, transient=True, disable=not terminal) as shown:
         yield ProgressBars(shown, terminal=terminal, lines=lines)
+
+
+class Terminal:
+    """Tells a person, on standard error."""
+
+    def note(self, sentence: str, *, once: bool = False) -> None:
+        (say_once if once else say)(sentence)
+
+    def progress(
+        self, doing: str, total: int | None, *, unit: str = ""
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        return progress(doing, total, unit=unit)
+
+    def waiting(self, doing: str, at_most_s: float) -> AbstractContextManager[Callable[[str], None]]:
+        return waiting(doing, at_most_s)
+
+
+TERMINAL: Final = Terminal()

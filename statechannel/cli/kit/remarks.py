@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import NamedTuple
 
-from statechannel.audit.incident import Incident
-from statechannel.cli.kit.connection import Connection
 from statechannel.engine.membership import Member
 from statechannel.errors import StateChannelError
 from statechannel.protocol.record import held_back_by
+from statechannel.queries.connection import Connection
+from statechannel.stories.incident import Incident
 
 GROUP = "statechannel.remarks"
 
@@ -24,26 +24,19 @@ class Remarks(NamedTuple):
 
     Attributes:
         cordoned: Brokers to which an operator wants no bundles to go.
-        empty: By broker, in place of `brokers` where the broker has no bundles.
         changes: Of the last hour, as incidents.
     """
 
     cluster: Sequence[str] = ()
     brokers: Mapping[str, str] = {}
     cordoned: Collection[str] = frozenset()
-    empty: Mapping[str, str] = {}
     changes: Sequence[Incident] = ()
-
-    def of(self, broker: str, bundles: int) -> str | None:
-        """The sentences on a broker that has this number of bundles."""
-        return self.brokers.get(broker) if bundles else self.empty.get(broker) or self.brokers.get(broker)
 
 
 def remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
     """Remarks of every installed package; a package that fails is named, and the others are still shown."""
     cluster: list[str] = []
-    brokers: dict[str, str] = {}
-    empty: dict[str, str] = {}
+    brokers: dict[str, list[str]] = {}
     cordoned: set[str] = set()
     changes: list[Incident] = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
@@ -55,15 +48,10 @@ def remarks(connection: Connection, alive: Mapping[str, Member]) -> Remarks:
         cluster += more.cluster
         cordoned |= set(more.cordoned)
         changes += more.changes
-        for broker in {**more.brokers, **more.empty}:
-            every, of_empty = more.brokers.get(broker), more.of(broker, 0)
-            before, before_empty = brokers.get(broker), empty.get(broker) or brokers.get(broker)
-            if every:
-                brokers[broker] = f"{before}; {every}" if before else every
-            if of_empty:
-                empty[broker] = f"{before_empty}; {of_empty}" if before_empty else of_empty
-    differing = {broker: text for broker, text in empty.items() if text != brokers.get(broker)}
-    return Remarks(cluster, brokers, frozenset(cordoned), differing, tuple(changes))
+        for broker, text in more.brokers.items():
+            brokers.setdefault(broker, []).append(text)
+    joined = {broker: "; ".join(texts) for broker, texts in brokers.items()}
+    return Remarks(cluster, joined, frozenset(cordoned), tuple(changes))
 
 
 def formats(_: Connection, alive: Mapping[str, Member]) -> Remarks:

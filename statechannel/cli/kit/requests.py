@@ -1,4 +1,4 @@
-"""Requests to the cluster through the requests topic, and their replies; commands that send one (design/requests-topic.md)."""
+"""Commands that send requests through the requests topic, and their replies (design/reference/requests-topic.md)."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ import getpass
 import inspect
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
-from statechannel.broker import outcomes, request_record
 from statechannel.broker.next_steps import hint_for
-from statechannel.broker.outcomes import Answer
-from statechannel.broker.request_record import Progress, ProgressStage, Reply, Request, RequestCommand
 from statechannel.broker.request_writer import write_request
 from statechannel.cli.kit.confirmation import DryRun, Effect, Yes, confirm
-from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import describe_topic, naming_address, open_tail
 from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set_options, with_connection
-from statechannel.cli.kit.output import Output, duration, print_json, say, stdout, waiting
-from statechannel.cli.kit.registry import read_registry
-from statechannel.clocks import now_ms
+from statechannel.cli.kit.output import Output, print_json, say, stdout, waiting
+from statechannel.clocks import duration, now_ms
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.engine.names import mistyped
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError, UsageError
+from statechannel.operations import outcomes
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import OPERATIONS, RequestCommand
 from statechannel.protocol.bundle import is_bundle, split_topic
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import Topic
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import describe_topic, naming_address, open_tail
+from statechannel.queries.registry import read_registry
+from statechannel.stories.requests import RequestFold, RequestStory
 
 if TYPE_CHECKING:  # lookups need no audit
     from statechannel.protocol.keys import KeyState
@@ -47,6 +48,7 @@ class RequestAnswer:
     Attributes:
         outcome: None if the command did not wait, or no reply arrived in time.
         claimed_by: Broker that executes, or executed, the request.
+        started: Facts of the first accepted record, if there was one before the reply.
         name: Subject of the request, for hints.
         hints: Of this command in place of the usual ones, by reason.
     """
@@ -72,6 +74,11 @@ class SentRequest:
     id: str
     offset: int
     wait_s: float
+
+    @classmethod
+    def again(cls, story: RequestStory) -> SentRequest:
+        """A request of the log, to follow it until its deadline."""
+        return cls(story.id, story.offset, max(1.0, (story.deadline_ms - now_ms()) / 1_000))
 
 
 def send(
@@ -113,22 +120,19 @@ def follow(
         progress: Called repeatedly with the broker that executes it.
         grace_s: Waited longer than the request's time, for a reply that is given at its very end.
     """
-    claimed_by: str | None = None
-    started: Mapping[str, Any] | None = None
+    fold = RequestFold()
+    story: RequestStory | None = None
     ends_s = time.monotonic() + sent.wait_s + grace_s
     with open_tail(connection, Topic.REQUESTS, 0) as tail:
-        for batch in tail.follow(sent.offset + 1, stop=lambda: time.monotonic() > ends_s):
-            for record in batch:
-                if record.key != sent.id.encode():
-                    continue
-                item = request_record.decode(record.value, record.timestamp_ms)
-                if isinstance(item, Progress):
-                    claimed_by = item.broker
-                    started = item.facts if item.stage is ProgressStage.STARTED else started
-                elif isinstance(item, Reply):
-                    return RequestAnswer(sent.id, outcomes.from_json(item.outcome), item.broker, started)
-            progress(claimed_by)
-    return RequestAnswer(sent.id, None, claimed_by, started)
+        for batch in tail.follow(sent.offset, stop=lambda: time.monotonic() > ends_s):
+            fold.take(record for record in batch if record.key == sent.id.encode())
+            story = fold.stories.get(sent.id)
+            if story is not None and story.outcome is not None:
+                return RequestAnswer(sent.id, outcomes.from_json(story.outcome), story.executed_by, story.started)
+            progress(None if story is None else story.executed_by)
+    if story is None:
+        return RequestAnswer(sent.id, None)
+    return RequestAnswer(sent.id, None, story.executed_by, story.started)
 
 
 def ask(
@@ -209,7 +213,7 @@ def require_success(answer: RequestAnswer) -> None:
     """End the command with the exit code and message of an outcome other than success.
 
     Raises:
-        CommandError: For every outcome other than success.
+        CommandError, NotFoundError: For every outcome other than success.
     """
     outcome = answer.outcome
     match outcome:
@@ -218,10 +222,8 @@ def require_success(answer: RequestAnswer) -> None:
         case NotFound(stale_age_s=age_s):
             raise _refused(answer, outcome, "", ExitCode.NOT_FOUND, _say_age(age_s))
         case Unowned(bundle=bundle, stale_age_s=age_s):
-            raise CommandError(
-                f"no broker serves {bundle}{_say_age(age_s)}",
-                hint="A lookup without --read-only assigns it.",
-                code=ExitCode.NOT_FOUND,
+            raise NotFoundError(
+                f"no broker serves {bundle}{_say_age(age_s)}", hint="A lookup without --read-only assigns it."
             )
         case Undetermined(reason=reason):
             raise _refused(answer, outcome, f"undetermined ({reason})", ExitCode.UNDETERMINED)
@@ -266,7 +268,7 @@ class BrokerRequest:
     Attributes:
         done: Message printed when the request succeeded; of a request with a subject the words behind that.
         subject: The bundle or topic of a request about a bundle; the message names the bundle that was acted on.
-        refused: Checked first: the answer if something prevents the request, None if nothing does.
+        refused: Asked first, unless brokers check it themselves: the answer if something prevents the request, else None.
         effect: What the request would do, as far as the log shows it; None where it needs no confirmation.
         final: Nothing undoes it.
         results: Messages in place of `done`, by the result of the operation.
@@ -299,23 +301,22 @@ def confirmed_request(command: Callable[..., BrokerRequest]) -> Callable[..., An
 
     Adds `--yes`, `--dry-run`, `--timeout`, `--no-wait`, `--output` and connection options.
     """
-    return _with_dry_run(command, _confirmed_options)
+    return _as_command(command, ("yes", "dry_run", "timeout", "no_wait", "output"))
 
 
 def rehearsed_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
     """The same for requests that need no confirmation: without `--yes`."""
-    return _with_dry_run(command, _rehearsed_options)
+    return _as_command(command, ("dry_run", "timeout", "no_wait", "output"))
 
 
-def _with_dry_run(command: Callable[..., BrokerRequest], shared: Callable[..., None]) -> Callable[..., Any]:
-    @wraps(command)
+def _as_command(command: Callable[..., BrokerRequest], shared: Sequence[str]) -> Callable[..., Any]:
     def run(
         connect: Connect,
-        timeout: float | None,
-        no_wait: bool,
-        output: Output,
-        dry_run: bool,
-        yes: bool = True,
+        yes: Yes = True,
+        dry_run: DryRun = False,
+        timeout: Timeout = None,
+        no_wait: NoWait = False,
+        output: OutputAs = Output.TABLE,
         **arguments: Any,
     ) -> None:
         request = command(connect, **arguments)
@@ -323,7 +324,11 @@ def _with_dry_run(command: Callable[..., BrokerRequest], shared: Callable[..., N
         if confirm(effect, connection=connect, yes=yes, dry_run=dry_run, output=output, final=request.final):
             _run(request, connect, timeout, output, wait=not no_wait)
 
-    return _as_command(command, run, shared)
+    options = inspect.signature(run, eval_str=True).parameters
+    added = [options[name].replace(default=False if name == "yes" else options[name].default) for name in shared]
+    wrapped = wraps(command)(run)
+    set_options(wrapped, [*inspect.signature(command, eval_str=True).parameters.values(), *added])
+    return with_connection(wrapped)
 
 
 def _effect_of(request: BrokerRequest, connect: Connect) -> Effect:
@@ -334,7 +339,7 @@ def _effect_of(request: BrokerRequest, connect: Connect) -> Effect:
 
 
 def _run(request: BrokerRequest, connect: Connect, timeout: float | None, output: Output, *, wait: bool) -> None:
-    answer = _prevented(request, connect(), wait=wait)
+    answer = None if _is_checked(request, connect()) else _prevented(request, connect(), wait=wait)
     if answer is None:
         if wait:
             _await_broker(connect(), request.broker_within_s)
@@ -342,12 +347,10 @@ def _run(request: BrokerRequest, connect: Connect, timeout: float | None, output
     _finish(replace(answer, hints=request.hints), output, request)
 
 
-def _as_command(
-    command: Callable[..., Any], run: Callable[..., Any], shared: Callable[..., None]
-) -> Callable[..., Any]:
-    own = list(inspect.signature(command, eval_str=True).parameters.values())
-    set_options(run, [*own, *inspect.signature(shared, eval_str=True).parameters.values()])
-    return with_connection(run)
+def _is_checked(request: BrokerRequest, connection: Connection) -> bool:
+    """Whether every live broker makes the checks of the command itself before it executes it."""
+    checks = OPERATIONS[request.asked].checks
+    return bool(checks) and read_registry(connection).members.common_checks().issuperset(checks)
 
 
 def _prevented(request: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
@@ -359,22 +362,6 @@ def _prevented(request: BrokerRequest, connection: Connection, *, wait: bool) ->
         if wait or error.exit_code != ExitCode.NO_BROKER:
             raise
         return None  # the request waits for a broker, which cannot be queried before
-
-
-def _rehearsed_options(
-    dry_run: DryRun = False, timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE
-) -> None:
-    """The options themselves, as a signature."""
-
-
-def _confirmed_options(
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    timeout: Timeout = None,
-    no_wait: NoWait = False,
-    output: OutputAs = Output.TABLE,
-) -> None:
-    """The options themselves, as a signature."""
 
 
 def _finish(answer: RequestAnswer, output: Output, request: BrokerRequest) -> None:
@@ -389,141 +376,6 @@ def _finish(answer: RequestAnswer, output: Output, request: BrokerRequest) -> No
     ended = answer.outcome if isinstance(answer.outcome, Done) else Done("", "")
     done = request.results.get(ended.result) or request.sentence(ended.facts.get("bundle"))
     stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)
-
-
-# --- requests of the past ---------------------------------------------------------------------------------------------
-
-
-def read_requests(connection: Connection) -> Iterator[tuple[RecordRead, Request | Progress | Reply]]:
-    """Valid records of the requests topic, the oldest first."""
-    with open_tail(connection, Topic.REQUESTS, 0) as tail:
-        for record in tail.records(tail.span()):
-            item = request_record.decode(record.value, record.timestamp_ms)
-            if item is not None:
-                yield record, item
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedRequest:
-    """Request to an extension, read from the log.
-
-    Attributes:
-        reply: None: there is none; `open`: a broker may still answer.
-        replied_ms: Log time of the reply.
-    """
-
-    request: Request
-    offset: int
-    reply: Reply | None
-    open: bool
-    replied_ms: int | None = None
-
-    @property
-    def sent(self) -> SentRequest:
-        """The request, to follow it."""
-        return SentRequest(self.request.id, self.offset, max(1.0, (self.request.deadline_ms - now_ms()) / 1_000))
-
-
-def extension_requests(connection: Connection, extension: str, ask: str) -> Iterator[LoggedRequest]:
-    """Requests of one kind to an extension, the oldest first."""
-    asked: dict[str, tuple[Request, int]] = {}
-    replies: dict[str, tuple[Reply, int]] = {}
-    for record, item in read_requests(connection):
-        if isinstance(item, Request):
-            if item.args.get("extension") == extension and item.args.get("ask") == ask:
-                asked.setdefault(item.id, (item, record.offset))
-        elif isinstance(item, Reply):
-            replies.setdefault(item.id, (item, record.timestamp_ms))
-    for identifier, (request, offset) in asked.items():
-        reply, replied_ms = replies.get(identifier, (None, None))
-        is_open = reply is None and now_ms() < request.deadline_ms
-        yield LoggedRequest(request, offset, reply, open=is_open, replied_ms=replied_ms)
-
-
-def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
-    """Requests in the requests topic, by operation: a JSON-able object for each."""
-    return requests_of(read_requests(connection))
-
-
-def requests_in(records: Iterable[RecordRead]) -> dict[str, dict[str, Any]]:
-    """The same from records of the topic, as a file has them."""
-    items = ((record, request_record.decode(record.value, record.timestamp_ms)) for record in records)
-    return requests_of((record, item) for record, item in items if item is not None)
-
-
-def requests_of(items: Iterable[tuple[RecordRead, Request | Progress | Reply]]) -> dict[str, dict[str, Any]]:
-    """The same from valid records."""
-    rows: dict[str, dict[str, Any]] = {}
-    for record, item in items:
-        if isinstance(item, Request):
-            rows.setdefault(item.id, _asked(item, record.timestamp_ms))
-        elif item.id in rows:
-            _apply(rows[item.id], item, record.timestamp_ms)
-    return rows
-
-
-def _asked(request: Request, at_ms: int) -> dict[str, Any]:
-    reason = request.args.get("reason") or request.args.get("why")
-    return {
-        "operation": request.id,
-        "flow": _flow(request),
-        "name": request.name or request.broker or "",
-        "status": "asked" if request.deadline_ms >= now_ms() else "expired",
-        "result": None,
-        "message": request.problem or None,
-        "began_ms": at_ms,
-        "changed_ms": at_ms,
-        "by": request.by,
-        "executed_by": None,
-        "destination": request.args.get("destination"),
-        "reason": reason if isinstance(reason, str) and reason else None,
-    }
-
-
-def _flow(request: Request) -> str:
-    """The command; for an extension the extension's own command, as `extension` alone says nothing."""
-    ask = request.args.get("ask")
-    return ask if request.asked == RequestCommand.EXTENSION.value and isinstance(ask, str) and ask else request.asked
-
-
-def _apply(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
-    if row["status"] in ("ended", "failed"):
-        return
-    row["executed_by"] = item.broker
-    row["changed_ms"] = at_ms
-    if isinstance(item, Progress):
-        row["status"] = "running"
-        return
-    outcome: Mapping[str, Any] = item.outcome
-    row["status"] = _status_of(outcome)
-    row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
-    row["message"] = message_of(outcome)
-    facts = outcome.get("facts")
-    bundle = outcome.get("bundle") or (facts.get("bundle") if isinstance(facts, Mapping) else None)
-    if isinstance(bundle, str) and bundle:
-        row["name"] = bundle  # of a topic that was named, what was acted on
-
-
-def _status_of(outcome: Mapping[str, Any]) -> str:
-    answer = outcome.get("answer")
-    if answer == Answer.ACCEPTED:
-        return "ended"
-    return "failed" if answer == Answer.REJECTED else "timed-out" if is_timed_out(outcome) else "unknown"
-
-
-def is_timed_out(outcome: Mapping[str, Any]) -> bool:
-    """Whether a reply says that the time of the request was over before its operation had ended."""
-    return outcome.get("outcome") == "undetermined" and outcome.get("reason") == "timed-out"
-
-
-def message_of(outcome: Mapping[str, Any]) -> str | None:
-    """What a reply says for people, if anything; of an operation that has ended, what it did only in part."""
-    try:
-        ended = outcomes.from_json(outcome)
-        message: object = ended.facts.get("message") if isinstance(ended, Done) else getattr(ended, "message", None)
-        return message if isinstance(message, str) else None
-    except ValueError:  # anybody may write a reply
-        return None
 
 
 def require_generation(key: KeyState, wanted: int | None) -> None:
@@ -544,11 +396,11 @@ def require_name(name: str) -> None:
     """Refuse a name that is neither a topic nor a bundle, or looks like a bundle and is none, before any request.
 
     Raises:
-        CommandError: The name must not be used to change anything.
+        UsageError: The name must not be used to change anything.
     """
     refused = mistyped(name)
     if refused is not None:
-        raise CommandError(refused.message, hint=refused.hint, code=ExitCode.USAGE)
+        raise UsageError(refused.message, hint=refused.hint)
     require_place(name)
 
 
@@ -556,11 +408,10 @@ def require_place(name: str) -> None:
     """Refuse a name that is neither a topic nor a bundle.
 
     Raises:
-        CommandError: The name is neither.
+        UsageError: The name is neither.
     """
     if not is_bundle(name) and split_topic(name) is None:
-        raise CommandError(
+        raise UsageError(
             f"`{name}` has no namespace, so it is neither a topic nor a bundle",
             hint="Use tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
-            code=ExitCode.USAGE,
         )

@@ -10,17 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
 from statechannel.cli.kit.fitted_tables import Tone, cell
+from statechannel.cli.kit.options import option
 from statechannel.cli.kit.output import (
     Output,
     ends_on_sigterm,
-    moment,
     print_json,
     print_json_line,
     remarks_hidden,
@@ -28,18 +27,15 @@ from statechannel.cli.kit.output import (
     stdout,
     when,
 )
+from statechannel.clocks import moment
 
 _REST = 4.0
 """Pause after a reading, in times of how long it took."""
 _LEAST_ROWS = 4
 
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")]
-Every = Annotated[
-    float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: refresh interval.")
-]
-EndsAfter = Annotated[
-    float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this time.")
-]
+Watch = Annotated[bool, option("--watch -w", "Refresh until interrupted.")]
+Every = Annotated[float, option("--every SECONDS", "With --watch: refresh interval.", min=0.2, max=3600)]
+EndsAfter = Annotated[float | None, option("--for SECONDS", "With --watch: end after this time.", min=0.1)]
 EVERY_S = 2.0
 
 

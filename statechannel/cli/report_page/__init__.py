@@ -12,14 +12,14 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from statechannel.audit.history import short_range
-from statechannel.audit.incident import IncidentKind
 from statechannel.audit.overlaps import CAVEAT as OVERLAP_CAVEAT
-from statechannel.audit.person_actions import PERSONS_CLAIM
 from statechannel.audit.report.data import complete_from
 from statechannel.audit.report.incident_list import forged_sentences
 from statechannel.audit.report.ownership import OTHERS, shared_style
-from statechannel.cli.kit.output import duration, moment
+from statechannel.clocks import duration, moment
+from statechannel.stories.bundle import short_range
+from statechannel.stories.incident import IncidentKind
+from statechannel.stories.requests import PERSONS_CLAIM
 
 _SCRIPTS = ("drawing.js", "area.js", "lanes.js", "choosing.js", "heat.js", "main.js")
 _NOTHING_ELSE = "base-uri 'none'; form-action 'none'"

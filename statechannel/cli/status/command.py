@@ -12,39 +12,38 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from statechannel.audit.incident import Incident, IncidentKind, seconds
-from statechannel.audit.registry_story import RegistryStory
 from statechannel.audit.views import LogViews
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Reply, Request, RequestCommand
-from statechannel.cli.doctor.checks import plugins
-from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
-from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.dismissals import dismissals_in, recent_requests, without_dismissed
-from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.live_log import Pulse, describe_topic, in_time, notify_if_slow, open_tail
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, duration, moment, print_json, say, waiting
-from statechannel.cli.kit.registry import Dismissal, LogClock, RegistryFold, open_registry
+from statechannel.cli.doctor.checks import extensions
+from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
+from statechannel.cli.kit.options import Connect, OutputAs, commands, option, with_connection
+from statechannel.cli.kit.output import Output, print_json, say, waiting
 from statechannel.cli.kit.remarks import Remarks, remarks
-from statechannel.cli.kit.requests import is_timed_out, message_of
 from statechannel.cli.kit.screen import EVERY_S, EndsAfter, Every, Watch, print_whole, screen
-from statechannel.cli.kit.topic_state import topic_state, unknown_topics
-from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
-from statechannel.cli.status.health import ChannelHealth, HealthLimits, with_health
+from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures, with_health
 from statechannel.cli.status.tables import INCIDENTS_MAX, status_display
-from statechannel.clocks import now_ms
+from statechannel.clocks import duration, moment, now_ms
+from statechannel.conditions.facts import NO_TOPIC_FACTS, ChannelHealth, ConditionLimits, TopicFacts
 from statechannel.engine.membership import Member
 from statechannel.engine.proven_positions import ProvenPositions
-from statechannel.errors import ExitCode, StateChannelError
+from statechannel.errors import ExitCode, StateChannelError, UsageError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
+from statechannel.operations.outcomes import Answer
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.replica import Phase
+from statechannel.queries.channel_view import read_channel
+from statechannel.queries.connection import Connection
+from statechannel.queries.live_log import Pulse, describe_topic, in_time, notify_if_slow, open_tail, recent_requests
+from statechannel.queries.registry import LogClock, open_registry, topic_state
 from statechannel.replay.part import PartitionAudit
 from statechannel.replay.survey import FormatStop
+from statechannel.stories.incident import Incident, IncidentKind, seconds
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.registry import Registry, RegistryFold
+from statechannel.stories.requests import Dismissal, RequestStory, dismissals_in
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = commands()
 
 _TRIED_AGAIN_S = 2.0
 
@@ -56,20 +55,12 @@ def status(
     watch: Watch = False,
     every: Every = EVERY_S,
     max_seconds: EndsAfter = None,
-    incidents: Annotated[
-        int, typer.Option("--incidents", min=0, max=INCIDENTS_MAX, help="Number of last incidents.")
-    ] = INCIDENTS,
+    incidents: Annotated[int, option("--incidents", "Number of last incidents.", min=0, max=INCIDENTS_MAX)] = INCIDENTS,
     gap_over: Annotated[
-        float,
-        typer.Option(
-            "--gaps-over", metavar="SECONDS", min=0, help="Minimum length of a gap in service to be an incident."
-        ),
+        float, option("--gaps-over SECONDS", "Minimum length of a gap in service to be an incident.", min=0)
     ] = GAP_OVER_S,
     exit_code: Annotated[
-        bool,
-        typer.Option(
-            "--exit-code", help="End with 30 if the verdict is degraded, 32 if it is down, 4 if it is unknown."
-        ),
+        bool, option("--exit-code", "End with 30 if the verdict is degraded, 32 if it is down, 4 if it is unknown.")
     ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
@@ -78,9 +69,7 @@ def status(
     Where the state can be read the exit code is 0 whatever it is, unless --exit-code is given.
     """
     if exit_code and watch:
-        raise CommandError(
-            "--exit-code and --watch exclude each other", hint="The verdict changes.", code=ExitCode.USAGE
-        )
+        raise UsageError("--exit-code and --watch exclude each other", hint="The verdict changes.")
     connection = connect().within(max_seconds if watch else None)
 
     def inputs() -> StatusInputs:
@@ -130,11 +119,24 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
     # What a remark says of a request must not be newer than what the incidents say of it.
     notes = remarks(connection, registry.members.alive)
     seen = requests_of_last_hour(connection)
-    registry = without_dismissed(registry, seen.dismissals)
     inputs.incidents.requesters = seen.requesters
+    topics = _topics_of(connection, registry.members.alive, registry.positions)
+    return _document(connection, views, registry, inputs, notes, seen, incidents, topics=topics)
+
+
+def _document(
+    connection: Connection,
+    views: LogViews,
+    registry: Registry,
+    inputs: StatusInputs,
+    notes: Remarks,
+    seen: RequestIncidents,
+    incidents: int,
+    **facts: Any,
+) -> dict[str, Any]:
     fields = figures(
         views,
-        registry,
+        registry.without(seen.dismissals),
         inputs,
         notes,
         channel=connection.topics.channel,
@@ -143,14 +145,11 @@ def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> d
         drains=seen.drains,
         incidents=incidents,
     )
-    fields["topics"] = _topics_of(connection, registry.members.alive, registry.positions)
-    return with_health(fields, HealthLimits.of(connection.settings))
+    return with_health(fields | facts, ConditionLimits.of(connection.settings))
 
 
-def _topics_of(
-    connection: Connection, alive: Mapping[str, Member], positions: ProvenPositions | None
-) -> dict[str, Any]:
-    others = [topic for _, plugin in plugins() for topic in plugin.topics(connection)]
+def _topics_of(connection: Connection, alive: Mapping[str, Member], positions: ProvenPositions | None) -> TopicFacts:
+    others = [topic for _, item in extensions() for topic in item.topics(connection)]
     return topic_state(connection, [(topic.name, topic.policy) for topic in others], alive, positions)
 
 
@@ -249,8 +248,8 @@ class StatusFollower:
         self._listens_s = 2 * membership.interval_s
         self._remarks = Remarks()
         self._requests = RequestIncidents()
-        self._topics = unknown_topics({})
-        self._asked: Future[tuple[Remarks, RequestIncidents, dict[str, Any]]] | None = None
+        self._topics: TopicFacts = NO_TOPIC_FACTS
+        self._asked: Future[tuple[Remarks, RequestIncidents, TopicFacts]] | None = None
         self._asked_s = 0.0
         self._stack = ExitStack()
 
@@ -350,19 +349,9 @@ class StatusFollower:
         views = LogViews(
             tuple(_audited(part) for part in self._parts), tuple(part.replica.timestamp_ms for part in self._parts)
         )
-        fields = figures(
-            views,
-            without_dismissed(self._fold.registry(), self._requests.dismissals),
-            self._inputs,
-            self._remarks._replace(cluster=[*reasons, *self._remarks.cluster]),
-            channel=self._connection.topics.channel,
-            bootstrap_servers=self._connection.client.bootstrap_servers,
-            context=self._connection.context,
-            drains=self._requests.drains,
-            incidents=incidents,
-        )
-        fields |= {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms, "topics": self._topics}
-        return with_health(fields, HealthLimits.of(self._connection.settings))
+        notes, registry = self._remarks._replace(cluster=[*reasons, *self._remarks.cluster]), self._fold.registry()
+        facts = {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms, "topics": self._topics}
+        return _document(self._connection, views, registry, self._inputs, notes, self._requests, incidents, **facts)
 
 
 def _close(batches: Iterator[list[RecordRead]]) -> None:
@@ -398,55 +387,37 @@ class RequestIncidents(NamedTuple):
 def requests_of_last_hour(connection: Connection) -> RequestIncidents:
     """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
-        records = recent_requests(connection)
+        requests = recent_requests(connection)
     except StateChannelError:
         return RequestIncidents()
-    items = (request_record.decode(record.value, record.timestamp_ms) for record in records)
-    requesters = {item.id: item.by for item in items if isinstance(item, Request) and item.by}
-    return RequestIncidents(drains_of(records), requesters, dismissals_in(records))
+    requesters = {story.id: story.by for story in requests if story.by}
+    return RequestIncidents(drains_of(requests), requesters, dismissals_in(requests))
 
 
-def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their replies, by the time of the request; failures for one reason are one incident.
+def drains_of(requests: Iterable[RequestStory]) -> list[Incident]:
+    """Drains, by the time of the request; failures for one reason are one incident.
 
     The time in front of an incident is that of the request, so its sentence begins with that.
     """
-    asked: dict[str, Request] = {}
-    begun: dict[str, int] = {}
-    replies: dict[str, tuple[Reply, int]] = {}
-    for record in records:
-        item = request_record.decode(record.value, record.timestamp_ms)
-        if (
-            isinstance(item, Request)
-            and item.asked == RequestCommand.EXTENSION.value
-            and item.args.get("ask") == "drain"
-        ):
-            if item.id not in asked:
-                asked[item.id], begun[item.id] = item, record.timestamp_ms
-        elif isinstance(item, Reply) and item.id in asked:
-            replies.setdefault(item.id, (item, record.timestamp_ms))
     incidents: list[Incident] = []
     failed: dict[tuple[str, str, str], tuple[int, Incident]] = {}
-    for identifier, request in asked.items():
-        reply, ended_ms = replies.get(identifier, (None, 0))
-        broker, at_ms, by = str(request.args.get("broker")), begun[identifier], request.by
-        of = f"the drain of {broker}{f' by {by}' if by else ''}"
-        if reply is None:
+    for story in requests:
+        if story.command != RequestCommand.EXTENSION or story.flow != "drain":
+            continue
+        broker, at_ms, by, message = str(story.args.get("broker")), story.asked_ms, story.by, story.message
+        of, took = f"the drain of {broker}{f' by {by}' if by else ''}", seconds(story.changed_ms - at_ms)
+        if story.outcome is None:
             incidents.append(
                 Incident(at_ms, IncidentKind.DRAIN, f"{broker} is being drained{f', by {by}' if by else ''}")
             )
-        elif reply.outcome.get("answer") != "rejected":
-            took, message = seconds(ended_ms - at_ms), message_of(reply.outcome)
+        elif story.answer != Answer.REJECTED:
+            end = f"timed out after {took}" if story.is_timed_out else f"ended after {took}: {story.result}"
             why = f"; {message}" if message else ""
-            result = reply.outcome.get("result") or reply.outcome.get("reason") or reply.outcome.get("outcome")
-            end = f"timed out after {took}" if is_timed_out(reply.outcome) else f"ended after {took}: {result}"
             incidents.append(Incident(at_ms, IncidentKind.DRAIN, f"{of} began, and {end}{why}"))
         else:
-            reason = str(reply.outcome.get("reason"))
+            reason = str(story.outcome.get("reason"))
             times = failed.get((broker, by, reason), (0, None))[0] + 1
             end = "began, and failed" if times == 1 else f"failed {times} times, the last time"
-            message = (
-                f"{of} {end} after {seconds(ended_ms - at_ms)}: {reply.outcome.get('message') or reason} ({reason})"
-            )
-            failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, message)
+            sentence = f"{of} {end} after {took}: {story.outcome.get('message') or reason} ({reason})"
+            failed[broker, by, reason] = times, Incident(at_ms, IncidentKind.DRAIN, sentence)
     return [*incidents, *(incident for _, incident in failed.values())]

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from statechannel.audit.incident import Incident, IncidentKind, newest, without_repaired
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.log_times import LogTimes, VerdictRates
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
-from statechannel.cli.brokers import leader_name, members
-from statechannel.cli.kit.registry import Registry
+from statechannel.cli.brokers import members, silence_of
 from statechannel.cli.kit.remarks import Remarks
-from statechannel.engine.membership import Member
-from statechannel.protocol.keys import KeyState
+from statechannel.conditions.facts import (
+    ConditionLimits,
+    Facts,
+    MovingBundle,
+    broker_rows,
+    bundle_facts,
+    is_unowned,
+    leader_of,
+    pauses_of,
+)
+from statechannel.conditions.table import current, reasons_of, verdict_of
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.states import Flow, State
+from statechannel.protocol.states import State
 from statechannel.protocol.view import Judgement
+from statechannel.replay.part import Observer
+from statechannel.stories.incident import Incident, IncidentKind, newest, without_repaired
+from statechannel.stories.processes import RegistryStory
+from statechannel.stories.registry import Registry
 
 INCIDENTS = 8
 GAP_OVER_S = 1.0
-_NOT_ON_REQUEST = frozenset({Flow.SHUTDOWN, Flow.TRANSFER, Flow.REPAIR})
-"""Flows whose Unassigned record means that a bundle was served, and was to be served on."""
 
 
 @dataclass(slots=True)
@@ -46,12 +54,19 @@ class StatusInputs:
     def __post_init__(self) -> None:
         self.incidents = ChannelIncidents(self.gap_over_ms, writers=self.story.writers)
 
-    def observers(self) -> list[Observe]:
+    def observers(self) -> list[Observer]:
         return [self.times.observe, self.rates.observe, self.incidents.observe]
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         for observer in self.observers():
             observer(record, judgement)
+
+
+def with_health(fields: Mapping[str, Any], limits: ConditionLimits) -> dict[str, Any]:
+    """The figures of `status`, led by the verdict and its reasons."""
+    problems = reasons_of(current(cast("Facts", fields), limits))
+    reasons = [{"reason": problem.code, "message": problem.sentence} for problem in problems]
+    return {"health": verdict_of(problems).value, "problems": reasons, **fields}
 
 
 def figures(
@@ -73,7 +88,10 @@ def figures(
     of_both = without_repaired([*inputs.story.incidents, *inputs.incidents.all()])
     every = [*of_both, *drains, *dismissed, *notes.changes]
     debts = _debts(views, inputs.times, at_ms)
-    declined = _declined(live, registry, inputs.incidents)
+    rows = members(registry, views, notes)
+    declined = inputs.incidents.declines.bundle_rows(rows)
+    owned = Counter(key.owner for key in live if key.owner is not None)
+    bundles = bundle_facts(_moving(views, inputs), owned, rows, {row["bundle"] for row in declined}, at_ms)
     return {
         "channel": channel,
         "bootstrap_servers": bootstrap_servers,
@@ -82,11 +100,7 @@ def figures(
         "blind_since_ms": None,
         **leadership(registry, inputs.story, at_ms),
         "tentative": views.tentative,
-        "stopped": {
-            str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
-            for part in views.parts
-            if part.stop is not None
-        },
+        "stopped": stopped_of(views),
         "partitions": [
             {
                 "partition": part.view.partition,
@@ -101,27 +115,15 @@ def figures(
         "bundles": len(live),
         "assigned": sum(key.state is State.ASSIGNED for key in live),
         "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
-        "without_owner": _without_owner(views, inputs.times, {row["bundle"] for row in declined}),
+        "without_owner": bundles["without_owner"],
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
-        "without_service": _without_service(live, registry, inputs),
+        "without_service": bundles["without_service"],
         "debts": debts,
         "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
-        "in_flight": _in_flight(views, registry, inputs.times, at_ms),
+        "in_flight": bundles["in_flight"],
         "dismissed": [item.fields() for item in registry.dismissed],
-        "repair_paused": [
-            _pause(member, registry) for member in registry.members.alive.values() if member.info.get("repair_paused")
-        ],
-        "declines": [
-            {
-                "broker": count.broker,
-                "times": count.times,
-                "waiting": len(count.waiting),
-                "bundle": count.bundle,
-                "reason": count.reason,
-                "age_ms": max(0, at_ms - count.newest_ms),
-            }
-            for count in inputs.incidents.declines
-        ],
+        "repair_paused": pauses_of(registry.members, silence_of(registry), at_ms),
+        "declines": inputs.incidents.declines.count_rows(at_ms),
         "disowned": [forged.sentence(broker) for broker, forged in inputs.story.forged_at(at_ms)],
         "doubled": inputs.story.doubled_at(at_ms),
         "declined_bundles": declined,
@@ -135,7 +137,7 @@ def figures(
             for item in inputs.incidents.deletions
         ],
         "remarks": [*([] if registry.future is None else [registry.future.sentence]), *notes.cluster],
-        "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
+        "brokers": [row | _late(row, views, registry, inputs.times) for row in rows],
         "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
         "incidents_older": max(0, len(every) - incidents),
         "incidents": [
@@ -145,87 +147,32 @@ def figures(
     }
 
 
-def _pause(member: Member, registry: Registry) -> dict[str, Any]:
-    """Why and for how long a broker does not repair, by its own clock and the time since it was heard, and since when."""
-    sent_ms, resumes_ms = (member.info.get(name) for name in ("sent_at_ms", "repair_resumes_at_ms"))
-    left_ms = None
-    if type(sent_ms) is int and type(resumes_ms) is int:
-        left_ms = max(0, resumes_ms - sent_ms - max(0, registry.read_at_ms - member.heard_at_ms))
-    lost_ms = [
-        lost.last_heard_ms
-        for lost in registry.members.lost.values()
-        if (lost.broker, lost.incarnation) not in registry.members.gone
-    ]
-    why = member.info["repair_paused"]
-    return {"broker": member.broker, "why": why, "left_ms": left_ms, "lost_since_ms": min(lost_ms, default=None)}
+def stopped_of(views: LogViews) -> dict[str, Any]:
+    """The record of a newer format at which reading stopped, by partition."""
+    stops = {str(part.view.partition): part.stop for part in views.parts if part.stop is not None}
+    return {partition: {"offset": stop.offset, "format": stop.format} for partition, stop in stops.items()}
 
 
-def _without_service(live: Sequence[KeyState], registry: Registry, inputs: StatusInputs) -> dict[str, Any] | None:
-    """Bundles that no broker serves until they are repaired, as the broker that owns or should take each is lost; None: none.
-
-    Each is without service since its lost owner was last heard, or since the gap began that a lost destination should have ended.
-    """
-    lost: dict[str, None] = {}
-    since_ms: list[int] = []
-    owners = 0
-    many = 0
-    for key in live:
-        broker = key.owner or _waits_for(key)["waits_for_broker"]
-        if broker is None or broker in registry.members.alive:
-            continue
-        many += 1
-        owners += key.state is State.ASSIGNED
-        lost[broker] = None
-        gone = registry.members.lost.get(broker)
-        heard_ms = None if gone is None or key.owner is None else gone.last_heard_ms
-        began_ms = inputs.incidents.open_gap_since_ms(key.name)
-        since_ms += [began_ms] if began_ms is not None else [heard_ms] if heard_ms is not None else []
-    if not many:
-        return None
-    return {"bundles": many, "assigned": owners, "brokers": sorted(lost), "since_ms": min(since_ms, default=None)}
-
-
-def _without_owner(views: LogViews, times: LogTimes, declined: Collection[str]) -> dict[str, Any] | None:
-    """Bundles that lost their owner though no unload was requested, the first of them, and when that was; None: there are none.
-
-    Args:
-        declined: Bundles that are reported as declined already.
-    """
-    waiting = [
-        (times.of(part.view.partition, key.offset), key.name)
+def _moving(views: LogViews, inputs: StatusInputs) -> list[MovingBundle]:
+    return [
+        MovingBundle(
+            key.name, key.state, key.from_, key.to, inputs.times.of(part.view.partition, key.offset),
+            inputs.incidents.open_gap_since_ms(key.name), key.operation, key.flow,
+        )
         for part in views.parts
-        for key in part.view.live()
-        if key.state is State.UNASSIGNED and key.flow in _NOT_ON_REQUEST and key.name not in declined
-    ]
-    if not waiting:
-        return None
-    known = [(at_ms, name) for at_ms, name in waiting if at_ms is not None]
-    since_ms, bundle = min(known) if known else waiting[0]
-    return {"bundles": len(waiting), "since_ms": since_ms, "bundle": bundle}
+        for key in (*part.view.in_flight, *(key for key in part.view.live() if is_unowned(key.state, key.flow)))
+        if key.state is not None
+    ]  # fmt: skip
 
 
-def _declined(live: Sequence[KeyState], registry: Registry, incidents: ChannelIncidents) -> list[dict[str, Any]]:
-    """Bundles without an owner that running processes declined, the longest unserved first.
-
-    A process that is shutting down declines everything, and one that started later has not been asked.
-    """
-    takers = {broker for broker, member in registry.members.alive.items() if member.accepting}
-    rows: list[dict[str, Any]] = []
-    for key in live:
-        declined = incidents.declined.get(key.name)
-        if declined is None or key.owner is not None:
-            continue
-        by = {
-            broker: reason
-            for (broker, incarnation), reason in declined.reasons.items()
-            if (member := registry.members.alive.get(broker)) is not None
-            and member.incarnation == incarnation
-            and member.info.get("draining") is not True
-        }
-        if by:
-            not_asked = sorted(takers - by.keys())
-            rows.append({"bundle": key.name, "since_ms": declined.since_ms, "by": by, "not_asked": not_asked})
-    return sorted(rows, key=lambda row: row["since_ms"])
+def registry_facts(registry: Registry, story: RegistryStory) -> Facts:
+    """What the registry alone says, for conditions."""
+    at_ms = registry.read_at_ms
+    return cast("Facts", {
+        "at_ms": at_ms, "blind_since_ms": None, **leadership(registry, story, at_ms), "doubled": story.doubled_at(at_ms),
+        "disowned": [forged.sentence(broker) for broker, forged in story.forged_at(at_ms)],
+        "brokers": broker_rows(registry.members, {}, {}, silence_of(registry)),
+    })  # fmt: skip
 
 
 def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:
@@ -237,7 +184,7 @@ def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str
     since = max(story.led_ms or 0, story.heard_from_ms)  # without heartbeats there was no leader
     without_ms = None if leader is not None or not since else max(0, at_ms - since)
     return {
-        "leader": leader_name(registry),
+        "leader": leader_of(registry.members),
         "term": term if isinstance(term, int) and term >= 0 else None if process is None else process.claim,
         "leading_for_ms": None if leads_ms is None else max(0, at_ms - leads_ms),
         "no_leader_for_ms": without_ms,
@@ -274,35 +221,3 @@ def _debts(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]
                 }
             )
     return sorted(debts, key=lambda debt: -(debt["age_ms"] or 0))
-
-
-def _in_flight(views: LogViews, registry: Registry, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
-    operations = []
-    for part in views.parts:
-        for key in part.view.in_flight:
-            since_ms = times.of(part.view.partition, key.offset)
-            waits = _waits_for(key)
-            operations.append(
-                {
-                    "bundle": key.name,
-                    "state": None if key.state is None else key.state.value,
-                    "from": key.from_,
-                    "to": key.to,
-                    "operation": key.operation,
-                    "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
-                    **waits,
-                    "waits_for_repair": waits["waits_for_broker"] not in (None, *registry.members.alive),
-                }
-            )
-    return sorted(operations, key=lambda operation: -(operation["age_ms"] or 0))
-
-
-def _waits_for(key: KeyState) -> dict[str, str | None]:
-    """The broker and the hook that end a state in which no broker serves a bundle."""
-    waits: dict[State | None, tuple[str | None, str]] = {
-        State.RELEASING: (key.from_, "on_release"),
-        State.ASSIGNING: (key.to, "on_own"),
-        State.SPLITTING: (key.from_, "on_split"),
-    }
-    broker, hook = waits.get(key.state, (None, None))
-    return {"waits_for_broker": broker, "waits_for_hook": hook}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.fitted_tables import Cell, Column, Tone, cell, toned
-from statechannel.cli.kit.output import duration, is_wide, make_facts, make_table, when
+from statechannel.cli.kit.output import is_wide, make_facts, make_rows, make_table, when
 from statechannel.cli.kit.screen import counted
-from statechannel.cli.status.health import ChannelHealth, term_text, unspread
+from statechannel.clocks import duration
+from statechannel.conditions.facts import NO_LIMITS, ChannelHealth, Facts
+from statechannel.conditions.table import current_of
+from statechannel.printable import term_text
 
 _SHOWN = 50
 INCIDENTS_MAX = 200
@@ -61,9 +64,8 @@ def _verdict(fields: dict[str, Any]) -> RenderableType:
             by = f" by {deleted['by']}" if deleted["by"] else ""
             ago = f"was deleted{by} {duration(deleted['ago_ms'])} ago"
             facts.append(("", f"namespace {deleted['namespace']} {ago}: its clients get no owner"))
-    uneven = unspread(fields)
-    if uneven:
-        facts.append(("", f"{uneven}; `statechannel transfer` moves a bundle, the balancer spreads them"))
+    for uneven in current_of("unspread", cast("Facts", fields), NO_LIMITS):
+        facts.append(("", f"{uneven.message}. {uneven.next_step}"))
     return make_facts(facts)
 
 
@@ -123,34 +125,21 @@ def _with_oldest(many: int, ages_ms: list[int | None]) -> str:
 
 
 def _brokers(brokers: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
-    headers = (
-        "broker",
-        "state",
-        "mode",
-        Column("phase", 2),
-        "leader",
-        "bundles",
-        Column("lag", 1, text=False),
-        "heard",
-    )
     marked = any(row["remarks"] for row in brokers)
     rows = sorted(brokers, key=_trouble) if len(brokers) > at_most else brokers  # trouble is seen where not all can be
-    table = make_table(
-        (*headers, Column("remarks", text=True)) if marked else headers,
-        [
-            (
-                row["broker"],
-                toned(row["state"]),
-                toned(row["mode"]),
-                row["phase"],
-                row["leading"],
-                row["bundles"],
-                _lag(row),
-                f"{duration(row['heard_ago_ms'])} ago",
-                *([row["remarks"]] if marked else []),
-            )
-            for row in rows[:at_most]
-        ],
+    table = make_rows(
+        (
+            "broker",
+            Column("state", of=lambda row: toned(row["state"])),
+            Column("mode", of=lambda row: toned(row["mode"])),
+            Column("phase", 2),
+            Column("leader", of="leading"),
+            "bundles",
+            Column("lag", 1, text=False, of=_lag),
+            Column("heard", of=lambda row: f"{duration(row['heard_ago_ms'])} ago"),
+            Column("remarks", text=True) if marked else None,
+        ),
+        rows[:at_most],
         empty="no broker is alive",
         footer=False,
     )
@@ -171,12 +160,16 @@ def _lag(row: dict[str, Any]) -> str:
 
 
 def _in_flight(operations: Sequence[dict[str, Any]], at_most: int) -> RenderableType:
-    table = make_table(
-        ("in flight", "state", "from", "to", "for", Column("operation", 4)),
-        [
-            (row["bundle"], toned(row["state"]), row["from"], row["to"], duration(row["age_ms"]), row["operation"])
-            for row in operations[:at_most]
-        ],
+    table = make_rows(
+        (
+            Column("in flight", of="bundle"),
+            Column("state", of=lambda row: toned(row["state"])),
+            "from",
+            "to",
+            Column("for", of=lambda row: duration(row["age_ms"])),
+            Column("operation", 4),
+        ),
+        operations[:at_most],
         footer=False,
     )
     return counted(table, len(operations), at_most)
@@ -192,20 +185,21 @@ def _awaiting_repair(owed: Sequence[dict[str, Any]], at_most: int) -> Renderable
 
 
 def _partitions(fields: dict[str, Any]) -> RenderableType:
-    return make_table(
-        ("partition", "applied offset", "newest record", Column("awaiting repair", 1), Column("in flight", 1)),
-        [
-            (
-                row["partition"],
-                row["applied"],
-                "-" if row["newest_record_ago_ms"] is None else f"{duration(row['newest_record_ago_ms'])} ago",
-                row["debts"],
-                row["in_flight"],
-            )
-            for row in fields["partitions"]
-        ],
+    return make_rows(
+        (
+            "partition",
+            Column("applied offset", of="applied"),
+            Column("newest record", of=_newest_record),
+            Column("awaiting repair", 1, of="debts"),
+            Column("in flight", 1, of="in_flight"),
+        ),
+        fields["partitions"],
         footer=False,
     )
+
+
+def _newest_record(row: dict[str, Any]) -> str | None:
+    return None if row["newest_record_ago_ms"] is None else f"{duration(row['newest_record_ago_ms'])} ago"
 
 
 def _rates(fields: dict[str, Any]) -> RenderableType:

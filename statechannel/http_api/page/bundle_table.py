@@ -38,14 +38,12 @@ class BundleStart(NamedTuple):
 
     Attributes:
         key: As in the log: shared with the view that it is from.
-        since_ms: When it came into its state; None if that is unknown.
     """
 
     key: bytes
     holding: Holding
     operation: str | None = None
     flow: str | None = None
-    since_ms: int | None = None
 
 
 class ChangeNote(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from statechannel.http_api.documents import BrokerRow
+    from statechannel.conditions.facts import BrokerRow
     from statechannel.http_api.page.bundle_table import BundleStep
 
 EVENTS_MAX: Final = 100
@@ -129,10 +129,6 @@ class PageEvents:
         self._leader: str | None = None
         self._mode = ""
         self._number = 0
-        self.counts = Counter[str]()
-
-    def __iter__(self) -> Any:
-        return iter(self._events)
 
     def step(self, step: BundleStep) -> None:
         """A change of a bundle."""
@@ -174,7 +170,6 @@ class PageEvents:
     def _group(
         self, step: BundleStep, kind: PageEventKind, cause: str, subject: str | None, since_ms: int
     ) -> PageEvent:
-        self.counts[kind.value] += 1
         group = kind, str(cause), subject
         event = self._grouped.get(group)
         if event is not None and step.at_ms - event.last_ms <= _TOGETHER_MS:

@@ -6,31 +6,33 @@ import asyncio
 import contextlib
 import heapq
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from statechannel.audit.forged_records import forged_of
 from statechannel.clocks import now_ms
+from statechannel.conditions.facts import broker_rows, leader_of, pauses_of, stopped_in
 from statechannel.engine.context import Mode
 from statechannel.engine.freshness import lag_s
-from statechannel.engine.membership import LostMember, Member
 from statechannel.errors import StateChannelError
-from statechannel.http_api.documents import broker_rows, leader_of
+from statechannel.http_api.cluster import silence_by
 from statechannel.http_api.page.bundle_table import BundleStart, Holding, holding_of
-from statechannel.http_api.page.page_view import PageLimits, PageView
-from statechannel.http_api.page.problems_seen import ClusterLook
+from statechannel.http_api.page.page_facts import ClusterLook
+from statechannel.http_api.page.page_view import PageView
 from statechannel.http_api.problems import ProblemError
 from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS
+from statechannel.stories.incident import forged_of
 
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
     from statechannel.engine.engine import Engine
-    from statechannel.http_api.cluster import RouterCluster
+    from statechannel.http_api.cluster import ApiCluster
     from statechannel.router import ChangesGap
     from statechannel.settings import Settings
 
@@ -39,36 +41,18 @@ _log = SafeLogger(__name__)
 UNWATCHED_S: Final = 2.0
 """Without open pages the members are looked at no more often."""
 _WAITING_MAX: Final = 100_000
+_DEBTS_MAX: Final = 1_000
+_PROGRESS_MAX: Final = 240
 
 Batch = Sequence["Change | ChangesGap"]
 
 
-class PageSource(Protocol):
-    """Where the page gets its data; called from the loop of the HTTP server."""
+class PageSource:
+    """Where the page gets its data: the view of a router in this process. Called from the loop of the HTTP server."""
 
-    @property
-    def broker(self) -> str: ...
-
-    async def look(self) -> ClusterLook: ...
-
-    async def positions(self) -> Mapping[int, int]:
-        """Offset through which each partition was read."""
-        ...
-
-    async def bundles(self) -> tuple[list[BundleStart], dict[int, int]]:
-        """All live bundles, and the next offset of each partition."""
-        ...
-
-    def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Batch, None]:
-        """Changes between two positions, read from Kafka."""
-        ...
-
-
-class RouterSource:
-    """The view of a router in this process."""
-
-    def __init__(self, cluster: RouterCluster) -> None:
+    def __init__(self, cluster: ApiCluster) -> None:
         self._cluster = cluster
+        self._progress: deque[tuple[int, Mapping[int, int]]] = deque(maxlen=_PROGRESS_MAX)
 
     @property
     def broker(self) -> str:
@@ -80,19 +64,14 @@ class RouterSource:
     def _read(self, engine: Engine, now_s: float) -> ClusterLook:
         context = engine.context
         members, newest_ms, at_ms = context.members, engine.presence.last_ms, now_ms()
-
-        def silent_ms(member: Member | LostMember) -> int:
-            if isinstance(member, Member):
-                return round(1_000 * (now_s - member.heard_at_s))
-            return newest_ms - member.last_heard_ms
-
+        silent_ms = silence_by(engine, now_s)
         applied = {part.partition: part.view.applied for part in engine.replicas}
         leader = leader_of(members)
         term = members.alive[leader].info.get("term") if leader is not None else None
         away = context.mode is Mode.SAFE
-        paused = [member.info for member in members.alive.values() if member.info.get("repair_paused")]
-        why = paused[0].get("repair_paused") if paused else context.repair_paused
-        resumes_ms = paused[0].get("repair_resumes_at_ms") if paused else context.repair_resumes_at_ms
+        heard_s = max((member.heard_at_s for member in members.alive.values()), default=None)
+        if not away:
+            self._progress.append((at_ms, applied))
         return ClusterLook(
             at_ms=at_ms,
             broker=self.broker,
@@ -103,10 +82,16 @@ class RouterSource:
             leader=leader,
             term=term if type(term) is int else None,
             brokers=broker_rows(members, {}, applied, silent_ms),
-            repair_paused=why if isinstance(why, str) else None,
-            repair_resumes_at_ms=resumes_ms if type(resumes_ms) is int else None,
-            differences=self._cluster.topics.differences,
-            heads_lost=self._cluster.topics.first_offsets,
+            pauses=pauses_of(members, silent_ms, at_ms),
+            log_ms=None if heard_s is None else newest_ms + round(1_000 * (now_s - heard_s)),
+            lags_ms={
+                name: self._lag_ms(member.info.get("applied"), applied, at_ms - silent_ms(member))
+                for name, member in members.alive.items()
+            },
+            stopped=stopped_in(engine.replicas),
+            debts=[{"key": key.name} for part in engine.replicas for key in islice(part.view.ledger.open, _DEBTS_MAX)],
+            oldest_debt_ms=1_000 * engine.duties.oldest_debt_s(),
+            topics=self._cluster.topics.facts(),
             differs=engine.findings.fields() or (),
             forged={
                 (member.broker, member.incarnation): forged
@@ -116,10 +101,26 @@ class RouterSource:
             rejected={verdict.value: engine.counts[verdict] for verdict in REJECTIONS if engine.counts[verdict]},
         )
 
+    def _lag_ms(self, theirs: object, applied: Mapping[int, int], heard_ms: int) -> int:
+        """How long before it was heard this process had read the first record that a member had not."""
+        if not isinstance(theirs, dict):
+            return 0
+        lag_ms = 0
+        for partition, mine in applied.items():
+            at = theirs.get(str(partition))
+            if type(at) is int and at < mine:
+                read_ms = next(
+                    (then_ms for then_ms, known in self._progress if known.get(partition, -1) > at), heard_ms
+                )
+                lag_ms = max(lag_ms, heard_ms - read_ms)
+        return lag_ms
+
     async def positions(self) -> Mapping[int, int]:
+        """Offset through which each partition was read."""
         return await self._cluster.position()
 
     async def bundles(self) -> tuple[list[BundleStart], dict[int, int]]:
+        """All live bundles, and the next offset of each partition."""
         starts: list[BundleStart] = []
         positions: dict[int, int] = {}
         for partition in sorted(await self.positions()):
@@ -130,7 +131,7 @@ class RouterSource:
         return starts, positions
 
     def past(self, since: Mapping[int, int], ends: Mapping[int, int]) -> AsyncGenerator[Batch, None]:
-        """See `PageSource.past`."""
+        """Changes between two positions, read from Kafka."""
         return self._cluster.past(since, ends)
 
 
@@ -149,34 +150,21 @@ def _bundles_of(partition: int, engine: Engine, _: float) -> tuple[list[BundleSt
     return rows, view.applied + 1
 
 
-def limits_of(settings: Settings) -> PageLimits:
-    return PageLimits(
-        settings.repair.in_flight_limit_s,
-        settings.hooks.deadline_s,
-        settings.http.page_history_max,
-        settings.http.page_column_s,
-    )
-
-
 class PageFeed:
     """Feeds all open pages.
-
-    Args:
-        topics: Sections that are read from topics now and then, by name.
 
     Attributes:
         view: What the pages show.
         readers: Number of open pages.
+        topics: Readers of sections that are read from topics now and then, by name.
         past_topics: Readers of the same sections as of a moment (ms since 1970).
     """
 
-    def __init__(
-        self, source: PageSource, settings: Settings, topics: Mapping[str, Callable[[], Any]] | None = None
-    ) -> None:
-        self.view = PageView(limits_of(settings))
+    def __init__(self, source: PageSource, settings: Settings) -> None:
+        self.view = PageView(settings)
         self.source = source
         self.readers = 0
-        self.topics: dict[str, Callable[[], Any]] = dict(topics or {})
+        self.topics: Mapping[str, Callable[[], Any]] = {}
         self.past_topics: Mapping[str, Callable[[int], Any]] = {}
         self._settings = settings.http
         self._waiting: list[Change] | None = []
@@ -253,7 +241,7 @@ class PageFeed:
         self.view.take(waiting)
 
     async def _replay(self, positions: Mapping[int, int]) -> bool:
-        view = PageView(self.view.limits)
+        view = PageView(self.view.settings)
         ends = {partition: offset + 1 for partition, offset in positions.items()}
         changes: dict[int, list[Change]] = {partition: [] for partition in ends}
         async with contextlib.aclosing(self.source.past(dict.fromkeys(ends, 0), ends)) as batches:

@@ -22,9 +22,10 @@ from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTab
 from statechannel.http_api.page.heat_map import heat_map_of
 from statechannel.http_api.page.past_page import difference, past_document, step_fields
 from statechannel.http_api.problems import ProblemError
-from statechannel.http_api.reads import EventStream, NameQuery
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, RequestModel
+from statechannel.http_api.reads import streamed
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller
 from statechannel.protocol.bundle import is_bundle, parse_key
+from statechannel.queries.query import TIME_MAX_MS, NameQuery, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ DECISIONS_BEFORE_MS: Final = 3_600_000
 """Of a past moment, decisions that are this much older are not read."""
 HISTORY_MAX: Final = 100
 PLACE_MAX: Final = 10**15
-TIME_MAX_MS: Final = 253_402_300_799_999
 PAGE_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "require-trusted-types-for 'script'; trusted-types 'none'; "
@@ -176,12 +176,7 @@ class PageReads:
         self._reading = False
 
     async def stream(self, _: ApiCall) -> ApiAnswer:
-        parts = self._feed.stream()
-        try:
-            first = await anext(parts)
-        except StopAsyncIteration:
-            raise ProblemError("not-current", "this process stops") from None
-        return ApiAnswer(EventStream(first, parts))
+        return await streamed(self._feed.stream())
 
     async def moment(self, call: ApiCall) -> ApiAnswer:
         return ApiAnswer(self._document(await self._moment(call.query)))
@@ -393,19 +388,16 @@ def topic_reads_of(
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[int], Any]]]:
     """Sections that routes of installed packages answer: those of now, and those of a moment."""
     caller = Caller("page", AccessRole.READ, "")
+    by_name = {route.name: route for route in routes}
+    there = {name: section for name, section in TOPIC_SECTIONS.items() if section.route in by_name}
 
-    async def read(section: TopicSection, route: ApiRoute, at_ms: int | None) -> Any:
+    async def read(section: TopicSection, at_ms: int | None = None) -> Any:
+        route = by_name[section.route]
         query = None if route.query is None else route.query.model_validate(section.query(at_ms))
         return section.shown((await route.handler(ApiCall(caller, {}, query, None, {}))).document)
 
-    by_name = {route.name: route for route in routes}
-    there = {
-        name: (section, by_name[section.route]) for name, section in TOPIC_SECTIONS.items() if section.route in by_name
-    }
-    return (
-        {name: partial(read, *made_of, None) for name, made_of in there.items()},
-        {name: partial(read, *made_of) for name, made_of in there.items() if made_of[0].has_past},
-    )
+    reads = {name: partial(read, section) for name, section in there.items()}
+    return dict(reads), {name: reads[name] for name, section in there.items() if section.has_past}
 
 
 def _decisions_shown(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -451,13 +443,13 @@ class TopicSection(NamedTuple):
     Attributes:
         route: Its name.
         shown: What is shown of the answer.
-        query: The route's question for a moment (ms since 1970); None: now.
+        query: The route's question for a moment (ms since 1970); None: now. By default it has the moment alone.
         has_past: Whether the topic has what was valid at a moment.
     """
 
     route: str
     shown: Callable[[Mapping[str, Any]], dict[str, Any]]
-    query: Callable[[int | None], dict[str, Any]]
+    query: Callable[[int | None], dict[str, Any]] = lambda at_ms: {"at_ms": at_ms}
     has_past: bool = True
 
 
@@ -466,20 +458,12 @@ def _decisions_query(at_ms: int | None) -> dict[str, Any]:
     return {"limit": DECISIONS_SHOWN, **past}
 
 
-def _loads_query(at_ms: int | None) -> dict[str, Any]:
-    return {} if at_ms is None else {"at_ms": at_ms}
-
-
 def _cordons_shown(document: Mapping[str, Any]) -> dict[str, Any]:
     return {"cordons": document["cordons"][:CORDONS_MAX]}
 
 
-def _no_query(_: int | None) -> dict[str, Any]:
-    return {}
-
-
 TOPIC_SECTIONS: Final[Mapping[str, TopicSection]] = {
-    "cordons": TopicSection("list-cordons", _cordons_shown, _no_query, has_past=False),
+    "cordons": TopicSection("list-cordons", _cordons_shown, has_past=False),
     "decisions": TopicSection("list-decisions", _decisions_shown, _decisions_query),
-    "loads": TopicSection("list-loads", _loads_shown, _loads_query),
+    "loads": TopicSection("list-loads", _loads_shown),
 }

@@ -8,21 +8,37 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.audit.report.ownership import colours_of
+from statechannel.conditions.facts import (
+    HOOKS,
+    ChannelHealth,
+    ConditionLimits,
+    ConditionSeverity,
+    Facts,
+    FlapFacts,
+    JunkFacts,
+    MovingBundle,
+    Occurrence,
+    bundle_facts,
+    is_unowned,
+)
+from statechannel.conditions.kinds import FLAPS_WINDOW_MS
+from statechannel.conditions.table import current, verdict_of
 from statechannel.engine.replica_differences import DifferingReplica, replica_differences
 from statechannel.http_api.page.bundle_table import BundleStart, BundleStep, ChangeJournal, Holding
 from statechannel.http_api.page.heat_map import RangeHeatMap, heat_map_of
-from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, BundleMovesSeen
 from statechannel.http_api.page.page_events import PageEvents
+from statechannel.http_api.page.page_facts import BundleMovesSeen, ClusterLook, facts_of
 from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
-from statechannel.http_api.page.problems_seen import ClusterLook, FlapSeen, JunkRate, problems_of
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.replica import Phase
-from statechannel.protocol.states import IN_FLIGHT, State, is_left_by_shutdown
+from statechannel.protocol.states import IN_FLIGHT, Action, State, is_left_by_shutdown
+from statechannel.stories.incident import Declines
 
 if TYPE_CHECKING:
-    from statechannel.audit.forged_records import ForgedRecords
     from statechannel.broker.changes import Change
+    from statechannel.settings import Settings
+    from statechannel.stories.incident import ForgedRecords
 
 _OLDEST_MAX: Final = 1_000
 _FORGED_MAX: Final = 200
@@ -34,23 +50,6 @@ NAMES_GONE_MAX: Final = 1_000
 JUNK_WINDOW_MS: Final = 30_000
 JUNK_RECORDS: Final = 100
 """Records without a place on the channel within the window that are worth naming; a lost race rejects a few."""
-_HOOKS: Final = {State.RELEASING: "on_release", State.ASSIGNING: "on_own", State.SPLITTING: "on_split"}
-
-
-class PageLimits(NamedTuple):
-    """Settings that the page shows or needs.
-
-    Attributes:
-        in_flight_s: Age at which the leader repairs an in-flight state.
-        hook_s: Time limit of a hook.
-        history_max: Steps that are kept.
-        column_s: Width of a column of the heat map.
-    """
-
-    in_flight_s: float
-    hook_s: float
-    history_max: int
-    column_s: float
 
 
 class _Between(NamedTuple):
@@ -74,11 +73,12 @@ class PageView:
         cordons: Rows of `/v1/cordons` by broker, as they were read last.
     """
 
-    def __init__(self, limits: PageLimits) -> None:
-        self.journal = ChangeJournal(limits.history_max)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.journal = ChangeJournal(settings.http.page_history_max)
         self.events = PageEvents(lambda step: self.journal.table.name_of(step.key, step.upper))
         self.members = MemberHistory()
-        self.limits = limits
+        self._limits = ConditionLimits.of(settings)
         self._look: ClusterLook | None = None
         self._owned: Counter[str | None] = Counter()
         self._unassigned = 0
@@ -89,6 +89,10 @@ class PageView:
         self.drains: frozenset[str] = frozenset()
         self.cordons: Mapping[str, Mapping[str, Any]] = {}
         self._forged: dict[tuple[str, str], ForgedRecords] = {}
+        self._declines = Declines()
+        self._begun_ms: int | None = None
+        self._led_ms: int | None = None
+        self._unserved: dict[int, int] = {}
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -97,27 +101,39 @@ class PageView:
         kept = list(starts)
         self.journal.begin(kept, positions)
         self.events.forget_gaps()
-        for known in (self._owned, self._between, self._moves):
+        for known in (self._owned, self._between, self._moves, self._unserved):
             known.clear()
+        self._declines, self._begun_ms = Declines(), None
         self._heat = None
         self._unassigned = 0
         for _, _, holding in self.journal.table.rows():
             self._owned[holding.owner] += 1
             self._unassigned += holding.state is State.UNASSIGNED
         for start in kept:
-            parts = parse_key(start.key) if _is_between(start.holding, start.flow) else None
+            parts = parse_key(start.key) if _is_unsettled(start.holding, start.flow) else None
             if parts is not None:
                 key = self.journal.table.key_of(parts.namespace, parts.lower)
-                self._between[key] = _Between(
-                    parts.upper, start.holding, start.since_ms, start.operation, start.flow, None
-                )
+                self._between[key] = _Between(parts.upper, start.holding, None, start.operation, start.flow, None)
 
     def take(self, changes: Iterable[Change]) -> None:
         """Changes, in the order of the log."""
         for change in changes:
-            for step in self.journal.take(change):
+            steps = self.journal.take(change)
+            for step in steps:
                 self._step(step)
+            if steps:
+                self._note_declines(change, steps[-1])
             self.changes += 1
+
+    def _note_declines(self, change: Change, step: BundleStep) -> None:
+        parts = parse_key(change.bundle.encode())
+        if parts is not None and parts.is_namespace:
+            self._declines.forget_namespace(parts.namespace)
+        elif step.after is None or step.after.owner is not None:
+            self._declines.forget([change.bundle])
+        if change.action == Action.DECLINE and change.from_ is not None and not change.forced:
+            process, since_ms = (change.from_, change.incarnation), self._unserved.get(step.key)
+            self._declines.note(change.bundle, process, change.reason, change.timestamp_ms, since_ms)
 
     def _step(self, step: BundleStep) -> None:
         before, after = step.before, step.after
@@ -127,10 +143,14 @@ class PageView:
                 del self._owned[before.owner]
             self._unassigned -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
+        if after is None or after.state is State.ASSIGNED:
+            self._unserved.pop(step.key, None)
+        elif before is not None and before.state is State.ASSIGNED:
+            self._unserved[step.key] = step.at_ms
         if after is not None:
             self._owned[after.owner] += 1
             self._unassigned += after.state is State.UNASSIGNED
-            if _is_between(after, step.note.flow):
+            if _is_unsettled(after, step.note.flow):
                 self._between[step.key] = _Between(
                     step.upper, after, step.at_ms, step.operation, step.note.flow, step.note.decision
                 )
@@ -143,11 +163,14 @@ class PageView:
     def look(self, look: ClusterLook) -> None:
         """What is known of the members now."""
         self._look = look
+        self._begun_ms = look.at_ms if self._begun_ms is None else self._begun_ms
+        heard_ms = [look.now_ms - row["heard_ago_ms"] for row in look.brokers if row["leading"]]
+        self._led_ms = max(heard_ms, default=self._led_ms)
         for process, forged in look.forged.items():
             remember(self._forged, process, forged, _FORGED_MAX)
         self.members.take(look)
         self.events.members(list(look.brokers), look.leader, look.mode, look.at_ms)
-        self._moves.forget_before(look.at_ms - MOVES_WINDOW_MS)
+        self._moves.forget_before(look.at_ms - FLAPS_WINDOW_MS)
         self._forget_names(look.at_ms)
         self._rejected.append((look.at_ms, dict(look.rejected)))
         while len(self._rejected) > 2 and self._rejected[1][0] <= look.at_ms - JUNK_WINDOW_MS:  # noqa: PLR2004
@@ -175,7 +198,7 @@ class PageView:
 
     @property
     def _width_ms(self) -> int:
-        return round(1_000 * self.limits.column_s)
+        return round(1_000 * self.settings.http.page_column_s)
 
     def sections(self) -> dict[str, Any]:
         """All sections but the heat map; empty before the first look."""
@@ -183,22 +206,48 @@ class PageView:
         if look is None:
             return {}
         owned = {name: count for name, count in self._owned.items() if name is not None and count}
-        between = self._between_rows(look)
+        between = {key: row for key, row in self._between.items() if _is_between(row.holding, row.flow)}
         differing = _differing(look)
+        conditions = self.conditions(look, owned)
+        problems = [_problem(item) for item in conditions if item.severity is not ConditionSeverity.NOTE]
         return {
-            "head": self._head(look, owned),
+            "head": {"health": verdict_of(conditions).value, **self._head(look, owned, between.values())},
             "brokers": self._brokers(look, owned),
-            "between": {"all": len(self._between), "rows": between[:BETWEEN_MAX]},
-            "problems": [
-                problem.fields()
-                for problem in problems_of(
-                    look, owned, between, self._flaps(), self._junk(), differing, self.cordons, self._forged
-                )[:PROBLEMS_MAX]
-            ],
+            "between": {"all": len(between), "rows": self._between_rows(look, between)},
+            "problems": problems[:PROBLEMS_MAX],
             "replicas": _replicas(look, differing),
             "events": self.events.rows(),
             "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
         }
+
+    def conditions(self, look: ClusterLook, owned: Mapping[str, int]) -> list[Occurrence]:
+        """What is wrong now, by the same table as in `status`."""
+        moving = [
+            MovingBundle(
+                self.journal.table.name_of(key, row.upper), row.holding.state, row.holding.owner or row.holding.source,
+                row.holding.destination, self._begun_ms if row.since_ms is None else row.since_ms,
+                self._unserved.get(key), row.operation, row.flow,
+            )
+            for key, row in nsmallest(_OLDEST_MAX, self._between.items(), key=lambda item: item[1].since_ms or 0)
+        ]  # fmt: skip
+        cluster, at_ms = facts_of(look, self.settings.channel.name, owned), look.now_ms
+        declined: list[Any] = self._declines.bundle_rows(cluster["brokers"])
+        facts: Facts = {
+            **cluster,
+            **bundle_facts(moving, owned, cluster["brokers"], {row["bundle"] for row in declined}, at_ms),
+            "no_leader_for_ms": None
+            if look.leader is not None or self._led_ms is None
+            else max(0, at_ms - self._led_ms),
+            "declines": self._declines.count_rows(at_ms),
+            "declined_bundles": declined,
+            "disowned": [
+                seen.sentence(name) for (name, _), seen in sorted(self._forged.items()) if seen.is_shown(at_ms)
+            ],
+            "cordons": self.cordons,
+            "flaps": self._flaps(),
+            "junk": self._junk(),
+        }
+        return current(facts, self._limits)
 
     def _heat_owners(self) -> Sequence[str]:
         return () if self._heat is None else self._heat.owners
@@ -216,9 +265,9 @@ class PageView:
         """Changes where rows or owners do: cells then need the whole map."""
         return None if self._heat is None else (self._heat, len(self._heat.owners))
 
-    def _head(self, look: ClusterLook, owned: Mapping[str, int]) -> dict[str, Any]:
+    def _head(self, look: ClusterLook, owned: Mapping[str, int], between: Iterable[_Between]) -> dict[str, Any]:
         alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
-        unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in self._between.values())
+        unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in between)
         return {
             "leader": look.leader,
             "term": look.term,
@@ -231,8 +280,6 @@ class PageView:
             "unserved": len(self.journal.table) - unasked - sum(owned.get(row["broker"], 0) for row in alive),
             "mean": round(sum(owned.get(row["broker"], 0) for row in alive) / len(alive), 1) if alive else None,
             "namespaces": self.journal.table.live_namespaces,
-            "repair_paused": look.repair_paused,
-            "repair_resumes_at_ms": look.repair_resumes_at_ms,
             "place": self.journal.place,
             "newest_ms": self.journal.steps[-1].at_ms if self.journal.steps else None,
             "lag_ms": round(1_000 * look.lag_s),
@@ -265,6 +312,7 @@ class PageView:
                     "bundles": owned.get(name, 0),
                     "lag_records": row["lag_records"] if (row["lag_records"] or 0) > _LAG_SHOWN else 0,
                     "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
+                    "silent": look.away_since_ms is None and row["heard_ago_ms"] >= self._limits.suspect_ms,
                     "coming": coming[name],
                     "leaving": leaving[name],
                     "came": self._moves.came[name],
@@ -273,16 +321,17 @@ class PageView:
             )
         return rows
 
-    def _between_rows(self, look: ClusterLook) -> list[dict[str, Any]]:
+    def _between_rows(self, look: ClusterLook, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
         alive = {row["broker"] for row in look.brokers if row["state"] not in ("lost", "left")}
-        oldest = nsmallest(_OLDEST_MAX, self._between.items(), key=lambda item: item[1].since_ms or 0)
+        oldest = nsmallest(BETWEEN_MAX, between.items(), key=lambda item: item[1].since_ms or 0)
         return [self._between_row(key, row, alive) for key, row in oldest]
 
     def _between_row(self, key: int, row: _Between, alive: set[str]) -> dict[str, Any]:
         holding = row.holding
         who = holding.destination if holding.state is State.ASSIGNING else holding.owner
         gone = who is not None and who not in alive
-        limit_s = self.limits.hook_s if not gone else self.limits.in_flight_s
+        repair_s = self.settings.repair.in_flight_limit_s
+        limit_s = repair_s if gone else self.settings.hooks.deadline_s
         return {
             "bundle": self.journal.table.name_of(key, row.upper),
             "state": holding.state.value,
@@ -290,31 +339,28 @@ class PageView:
             "to": holding.destination,
             "since_ms": row.since_ms,
             "due_ms": None if row.since_ms is None else row.since_ms + round(1_000 * limit_s),
-            "repaired_ms": None if row.since_ms is None else row.since_ms + round(1_000 * self.limits.in_flight_s),
+            "repaired_ms": None if row.since_ms is None else row.since_ms + round(1_000 * repair_s),
             "who": None if gone else who,
             "lost": who if gone else None,
-            "hook": None if gone else _HOOKS.get(holding.state),
+            "hook": None if gone else HOOKS.get(holding.state),
             "operation": row.operation,
             "flow": row.flow,
             "decision": row.decision,
         }
 
-    def _flaps(self) -> list[FlapSeen]:
-        flapping = []
-        for key, *times in self._moves.flapping(self.drains):
-            held = self.journal.table.get(key)
-            if held is not None:
-                flapping.append(FlapSeen(self.journal.table.name_of(key, held[0]), *times))
-        return flapping
+    def _flaps(self) -> list[FlapFacts]:
+        table = self.journal.table
+        rows = ((key, table.get(key), counts) for key, counts in self._moves.flapping(self.drains))
+        return [FlapFacts(table.name_of(key, held[0]), *counts) for key, held, counts in rows if held is not None]
 
-    def _junk(self) -> JunkRate | None:
+    def _junk(self) -> JunkFacts | None:
         if len(self._rejected) < 2:  # noqa: PLR2004
             return None
         (first_ms, before), (last_ms, now) = self._rejected[0], self._rejected[-1]
         more = {verdict: count - before.get(verdict, 0) for verdict, count in now.items()}
         more = {verdict: count for verdict, count in sorted(more.items(), key=lambda item: -item[1]) if count > 0}
         records = sum(more.values())
-        return JunkRate(records, max(1.0, (last_ms - first_ms) / 1_000), more) if records >= JUNK_RECORDS else None
+        return JunkFacts(records, max(1.0, (last_ms - first_ms) / 1_000), more) if records >= JUNK_RECORDS else None
 
 
 def _differing(look: ClusterLook) -> list[DifferingReplica]:
@@ -332,6 +378,23 @@ def _replicas(look: ClusterLook, differing: Sequence[DifferingReplica]) -> dict[
         "caught_up": sum(row["phase"] == Phase.CAUGHT_UP for row in alive),
         "differing": [{"brokers": item.doubtful, "message": item.sentence} for item in differing],
     }
+
+
+def _problem(condition: Occurrence) -> dict[str, Any]:
+    """A row of the section `problems`."""
+    return {
+        "kind": condition.code,
+        "subject": condition.subject,
+        "message": condition.message,
+        "hint": condition.next_step,
+        "since_ms": condition.since_ms,
+        "severe": condition.severity.verdict is not ChannelHealth.HEALTHY,
+    }
+
+
+def _is_unsettled(holding: Holding, flow: str | None) -> bool:
+    """Whether a bundle is between two owners, or has lost its owner though no unload was requested."""
+    return holding.state in IN_FLIGHT or is_unowned(holding.state, flow)
 
 
 def _is_between(holding: Holding, flow: str | None) -> bool:

@@ -6,13 +6,14 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from statechannel.http_api.page.moves_seen import MOVES_WINDOW_MS, BundleMovesSeen
+from statechannel.conditions.kinds import FLAPS_WINDOW_MS
 from statechannel.http_api.page.page_events import PageEvents
+from statechannel.http_api.page.page_facts import BundleMovesSeen
 from statechannel.protocol.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
     from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
-    from statechannel.http_api.page.problems_seen import ClusterLook
+    from statechannel.http_api.page.page_facts import ClusterLook
 
 BETWEEN_MAX: Final = 50
 DIFFERENCES_MAX: Final = 200
@@ -115,7 +116,7 @@ def past_document(
             if len(between) < BETWEEN_MAX:
                 between[key] = upper, holding
     steps = [step for step in journal.steps if step.place <= place]
-    moves = _moves_of(steps, at_ms) if _reaches(journal, at_ms - MOVES_WINDOW_MS) else None
+    moves = _moves_of(steps, at_ms) if _reaches(journal, at_ms - FLAPS_WINDOW_MS) else None
     names = sorted({*owned, *(() if members is None else members.brokers)})
     alive = None if members is None else [name for name in names if _is_alive(members, name)]
     served = sum(owned.values()) if alive is None else sum(owned[name] for name in alive)
@@ -171,7 +172,7 @@ def _reaches(journal: ChangeJournal, at_ms: int) -> bool:
 def _moves_of(steps: Sequence[BundleStep], at_ms: int) -> BundleMovesSeen:
     moves = BundleMovesSeen()
     for step in steps:
-        if step.at_ms >= at_ms - MOVES_WINDOW_MS:
+        if step.at_ms >= at_ms - FLAPS_WINDOW_MS:
             moves.take(step)
     return moves
 

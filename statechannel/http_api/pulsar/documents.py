@@ -10,10 +10,8 @@ from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
 
 from pydantic import ConfigDict, Field, model_validator
-from typing_extensions import TypedDict
 
 from statechannel.http_api.problems import ProblemError
-from statechannel.http_api.routes import RequestModel
 from statechannel.protocol.bundle import (
     FULL_UPPER,
     MAX_CHILDREN,
@@ -24,6 +22,7 @@ from statechannel.protocol.bundle import (
     is_namespace,
     namespace_bounds,
 )
+from statechannel.queries.query import RequestModel
 
 SPLIT_EVENLY: Final = "range_equally_divide"
 SPLIT_AT: Final = "specified_positions_divide"
@@ -51,30 +50,26 @@ class PulsarQuery(RequestModel):
 class HealthQuery(PulsarQuery):
     """Whose health."""
 
-    broker_id: str = Field(
-        "", alias="brokerId", max_length=1_024, description="A broker; default: the one that answers."
-    )
+    broker_id: str = Field("", alias="brokerId", max_length=1_024)
 
 
 class BundleUnloadQuery(PulsarQuery):
     """Where a bundle is to go."""
 
-    destination: str = Field("", alias="destinationBroker", max_length=1_024, description="Id of a broker.")
+    destination: str = Field("", alias="destinationBroker", max_length=1_024)
 
 
 class BundleSplitQuery(PulsarQuery):
     """How a bundle is split."""
 
-    unload: bool = Field(False, description="Also unload the parts.")
-    algorithm: str = Field(
-        "", alias="splitAlgorithmName", max_length=1_024, description=f"`{SPLIT_EVENLY}` (default) or `{SPLIT_AT}`."
-    )
+    unload: bool = False
+    algorithm: str = Field("", alias="splitAlgorithmName", max_length=1_024)
 
 
 class NamespaceDeletionQuery(PulsarQuery):
     """Whether a namespace goes with all that is in it."""
 
-    force: bool = Field(False, description="Must be true.")
+    force: bool = False
 
 
 def _as_array(schema: dict[str, Any]) -> None:
@@ -136,63 +131,6 @@ class NewIsolation(RequestModel):
     unload_scope: str | None = Field(None, max_length=64)
 
 
-class BrokerInfoDocument(TypedDict):
-    """The leader."""
-
-    brokerId: str
-    serviceUrl: str | None
-
-
-class OwnershipDocument(TypedDict):
-    """How a broker owns a bundle. Which isolation policy holds is not said."""
-
-    broker_assignment: str | None
-    is_controlled: bool
-    is_active: bool
-
-
-class PulsarClusterDocument(TypedDict):
-    """Addresses of a cluster."""
-
-    serviceUrl: str | None
-    serviceUrlTls: str | None
-    brokerServiceUrl: str | None
-    brokerServiceUrlTls: str | None
-
-
-class TenantDocument(TypedDict):
-    """A tenant."""
-
-    adminRoles: list[str]
-    allowedClusters: list[str]
-
-
-class PulsarBundlesDocument(TypedDict):
-    """Boundaries of a namespace's bundles."""
-
-    boundaries: list[str]
-    numBundles: int
-
-
-class PulsarLookupDocument(TypedDict):
-    """Addresses of a bundle's owner."""
-
-    brokerUrl: str | None
-    brokerUrlTls: str | None
-    httpUrl: str | None
-    httpUrlTls: str | None
-    nativeUrl: str | None
-
-
-class IsolationDocument(TypedDict):
-    """An isolation policy."""
-
-    namespaces: list[str]
-    primary: list[str]
-    secondary: list[str]
-    auto_failover_policy: dict[str, Any]
-
-
 def invalid(message: str, hint: str = "") -> ProblemError:
     """Pulsar's answer to an argument that is not valid (412)."""
     return ProblemError("bad-request", message, status=HTTPStatus.PRECONDITION_FAILED, hint=hint)
@@ -248,7 +186,7 @@ def topic_of(path: Mapping[str, str]) -> str:
 # --- answers --------------------------------------------------------------------------------------------------------
 
 
-def lookup_document(urls: Mapping[str, str]) -> PulsarLookupDocument:
+def lookup_document(urls: Mapping[str, str]) -> dict[str, str | None]:
     """Addresses by their scheme; what a broker does not advertise is null."""
     by_field = {
         _URL_FIELDS.get(url.partition("://")[0].lower(), ""): url for _, url in sorted(urls.items(), reverse=True)
@@ -277,7 +215,7 @@ def service_url(urls: Mapping[str, str]) -> str | None:
     return addresses["httpUrl"] or addresses["httpUrlTls"]
 
 
-def cluster_document(broker_urls: Iterable[Mapping[str, str]]) -> PulsarClusterDocument:
+def cluster_document(broker_urls: Iterable[Mapping[str, str]]) -> dict[str, str | None]:
     """Addresses of all brokers, in Pulsar's form for several: `SCHEME://HOST:PORT,HOST:PORT`."""
     addresses = [lookup_document(urls) for urls in broker_urls]
     return {
@@ -293,13 +231,13 @@ def _joined(urls: Iterable[str | None]) -> str | None:
     return ",".join([*known[:1], *(url.partition("://")[2] for url in known[1:])]) or None
 
 
-def bundles_document(ranges: Iterable[str]) -> PulsarBundlesDocument:
+def bundles_document(ranges: Iterable[str]) -> dict[str, Any]:
     """From the ranges of all bundles of a namespace."""
     boundaries = sorted(set(chain.from_iterable(text.split("_") for text in ranges)))
     return {"boundaries": boundaries, "numBundles": max(0, len(boundaries) - 1)}
 
 
-def isolation_document(value: Mapping[str, Any]) -> IsolationDocument:
+def isolation_document(value: Mapping[str, Any]) -> dict[str, Any]:
     """From the value of a policy of the kind `isolation`."""
     parameters = {"min_limit": str(value.get("min_available", 1)), "usage_threshold": _ANY_USAGE}
     return {

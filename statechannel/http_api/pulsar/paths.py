@@ -17,28 +17,22 @@ from statechannel.http_api.actions import IDEMPOTENCY_KEY, operation_of
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.pulsar import documents
 from statechannel.http_api.pulsar.documents import (
-    BrokerInfoDocument,
     BundleSplitQuery,
     BundleUnloadQuery,
     HealthQuery,
-    IsolationDocument,
     NamespaceDeletionQuery,
     NewIsolation,
     NewNamespace,
-    OwnershipDocument,
-    PulsarBundlesDocument,
-    PulsarClusterDocument,
-    PulsarLookupDocument,
     PulsarQuery,
     SplitBoundaries,
-    TenantDocument,
     invalid,
     not_supported,
 )
 from statechannel.http_api.pulsar.form import unsupported_sentence
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Handler, RequestModel, parsed
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Handler, parsed
 from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
+from statechannel.queries.query import RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -158,11 +152,8 @@ class PulsarPaths:
         row = next((row for row in rows if row["broker"] == leader), None)
         if row is None:
             raise ProblemError("broker-not-found", "Couldn't find leader broker")
-        document: BrokerInfoDocument = {
-            "brokerId": row["broker"],
-            "serviceUrl": documents.service_url(documents.with_api(row["urls"], row["api"])),
-        }
-        return ApiAnswer(document)
+        url = documents.service_url(documents.with_api(row["urls"], row["api"]))
+        return ApiAnswer({"brokerId": row["broker"], "serviceUrl": url})
 
     async def health(self, call: ApiCall) -> ApiAnswer:
         await self._calls.document("index", call)
@@ -181,7 +172,7 @@ class PulsarPaths:
         rows, _ = await self._alive(call)
         if not any(row["broker"] == broker for row in rows):
             raise ProblemError("broker-not-found", f"broker {broker[:200]} is not alive")
-        owned: OwnershipDocument = {"broker_assignment": None, "is_controlled": False, "is_active": True}
+        owned = {"broker_assignment": None, "is_controlled": False, "is_active": True}
         bundles = self._calls.rows("list-bundles", "bundles", call, broker=broker)
         return ApiAnswer({row["bundle"]: owned async for row in bundles})
 
@@ -220,18 +211,14 @@ class PulsarPaths:
 
     async def tenant(self, call: ApiCall) -> ApiAnswer:
         await self._namespaces(call, unquote(call.path["tenant"]))
-        document: TenantDocument = {"adminRoles": [], "allowedClusters": [self._cluster]}
-        return ApiAnswer(document)
+        return ApiAnswer({"adminRoles": [], "allowedClusters": [self._cluster]})
 
     async def namespaces(self, call: ApiCall) -> ApiAnswer:
         return ApiAnswer(await self._namespaces(call, unquote(call.path["tenant"])))
 
     async def bundles(self, call: ApiCall) -> ApiAnswer:
-        return ApiAnswer(await self._bundles(call, documents.namespace_of(call.path)))
-
-    async def _bundles(self, call: ApiCall, namespace: str) -> PulsarBundlesDocument:
-        rows = self._calls.rows("list-bundles", "bundles", call, namespace=namespace)
-        return documents.bundles_document([row["bundle"].rpartition("/")[2] async for row in rows])
+        rows = self._calls.rows("list-bundles", "bundles", call, namespace=documents.namespace_of(call.path))
+        return ApiAnswer(documents.bundles_document([row["bundle"].rpartition("/")[2] async for row in rows]))
 
     async def create_namespace(self, call: ApiCall) -> ApiAnswer:
         namespace = documents.namespace_of(call.path)
@@ -392,7 +379,7 @@ class PulsarPaths:
 
     # --- isolation policies -----------------------------------------------------------------------------------------
 
-    async def _isolations(self, call: ApiCall) -> dict[str, IsolationDocument]:
+    async def _isolations(self, call: ApiCall) -> dict[str, Any]:
         document = await self._calls.document("list-policies", call)
         return {
             entry["name"]: documents.isolation_document(entry["value"])
@@ -434,10 +421,15 @@ class PulsarPaths:
             f"{namespaces}/{{tenant}}/{{namespace}}",
             f"{clusters}/{{cluster}}/namespaceIsolationPolicies",
         )
-        bundle, names = f"{namespace}/{{bundle}}", list[str]
+        bundle = f"{namespace}/{{bundle}}"
 
         def read(
-            path: str, name: str, about: str, handler: Handler, answer: Any, query: type[RequestModel] = PulsarQuery
+            path: str,
+            name: str,
+            about: str,
+            handler: Handler,
+            query: type[RequestModel] = PulsarQuery,
+            answer: Any = Any,
         ) -> ApiRoute:
             return ApiRoute(
                 "GET", path, f"pulsar-{name}", about, _READ, handler, answer, query=query, bounds_time=name != "lookup"
@@ -453,30 +445,29 @@ class PulsarPaths:
             )  # fmt: skip
 
         return [
-            read(brokers, "brokers", "Ids of the brokers that are alive", self.brokers, names),
+            read(brokers, "brokers", "Ids of the brokers that are alive", self.brokers),
             read(f"{brokers}/leaderBroker", "leader", "The leader, with the HTTP address that it advertises, or of its API",
-                 self.leader, BrokerInfoDocument),
+                 self.leader),
             read(f"{brokers}/health", "health", "`ok`, if this process follows the channel, and `brokerId` is alive",
-                 self.health, str, HealthQuery),
-            read(f"{brokers}/version", "version", "Version of statechannel", self.version, str),
+                 self.health, HealthQuery, str),
+            read(f"{brokers}/version", "version", "Version of statechannel", self.version, answer=str),
             read(f"{brokers}/{{cluster}}", "cluster-brokers", "The same ids, for the cluster that has the channel's name",
-                 self.brokers, names),
+                 self.brokers),
             read(f"{brokers}/{{cluster}}/{{broker}}/ownedNamespaces", "owned-namespaces",
                  "Bundles that a broker serves; `broker_assignment` is null, `is_controlled` is not determined",
-                 self.owned_namespaces, dict[str, OwnershipDocument]),
-            read(clusters, "clusters", "The one cluster: the channel's name", self.clusters, names),
-            read(f"{clusters}/{{cluster}}", "cluster", "Addresses that its brokers advertise", self.cluster,
-                 PulsarClusterDocument),
-            read(isolations, "isolations", "Policies of the kind `isolation`", self.isolations, dict[str, IsolationDocument]),
-            read(f"{isolations}/{{policy}}", "isolation", "One of them", self.isolation, IsolationDocument),
+                 self.owned_namespaces),
+            read(clusters, "clusters", "The one cluster: the channel's name", self.clusters),
+            read(f"{clusters}/{{cluster}}", "cluster", "Addresses that its brokers advertise", self.cluster),
+            read(isolations, "isolations", "Policies of the kind `isolation`", self.isolations),
+            read(f"{isolations}/{{policy}}", "isolation", "One of them", self.isolation),
             act("POST", f"{isolations}/{{policy}}", "set-isolation",
                 "Write one; `usage_threshold` must be 100, `unload_scope` unset or `none`", self.set_isolation,
                 body=NewIsolation),
             act("DELETE", f"{isolations}/{{policy}}", "delete-isolation", "Delete one", self.delete_isolation),
-            read("/admin/v2/tenants", "tenants", "Tenants that have a namespace", self.tenants, names),
-            read("/admin/v2/tenants/{tenant}", "tenant", "A tenant, without roles of its own", self.tenant, TenantDocument),
-            read(f"{namespaces}/{{tenant}}", "namespaces", "A tenant's namespaces", self.namespaces, names),
-            read(f"{namespace}/bundles", "bundles", "Boundaries of its bundles", self.bundles, PulsarBundlesDocument),
+            read("/admin/v2/tenants", "tenants", "Tenants that have a namespace", self.tenants),
+            read("/admin/v2/tenants/{tenant}", "tenant", "A tenant, without roles of its own", self.tenant),
+            read(f"{namespaces}/{{tenant}}", "namespaces", "A tenant's namespaces", self.namespaces),
+            read(f"{namespace}/bundles", "bundles", "Boundaries of its bundles", self.bundles),
             act("PUT", namespace, "create-namespace", "Create a namespace; of its policies only the number of bundles counts",
                 self.create_namespace, body=NewNamespace),
             act("DELETE", namespace, "delete-namespace", "Unload a namespace and delete it; only with `force=true`",
@@ -490,8 +481,8 @@ class PulsarPaths:
                 "Split a bundle evenly or at hashes, then unload the parts if `unload` is set", self.split_bundle,
                 BundleSplitQuery, SplitBoundaries),
             read(topic, "lookup", "Addresses of the owner of a topic's bundle; one without an owner is assigned (role operate)",
-                 self.lookup, PulsarLookupDocument),
-            read(f"{topic}/bundle", "lookup-bundle", "Hash range of a topic's bundle", self.lookup_bundle, str),
+                 self.lookup),
+            read(f"{topic}/bundle", "lookup-bundle", "Hash range of a topic's bundle", self.lookup_bundle, answer=str),
         ]  # fmt: skip
 
 

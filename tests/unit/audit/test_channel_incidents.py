@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from statechannel.audit.gaps import Gap, GapCause
-from statechannel.audit.incidents import TOGETHER_MS, ChannelIncidents, DeclinedBundle, NamespaceDeletion
+from statechannel.audit.incidents import ChannelIncidents, NamespaceDeletion
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
 from statechannel.replay.auditor import audit_part
 from statechannel.replay.survey import STRICT
+from statechannel.stories.incident import DeclinedBundle
 from tests.support.lone_engine import BUNDLE, mark
 from tests.support.report_logs import START_MS, LogMaker
 from tests.unit.audit.test_observers import SERVED, asserted
@@ -59,23 +60,24 @@ def test_declined_bundles_wait_until_a_broker_serves_them() -> None:
     log.move(never, "Assigning", to="b3")
     log.decline(never, "b3")
     incidents = log.look()
-    assert incidents.declined == {
+    assert incidents.declines.bundles == {
         never: DeclinedBundle(since_ms, {("b2", "b2-1"): "x" * 300, ("b3", "b3-1"): "busy"}),
         served: DeclinedBundle(gap_ms, {("b2", "b2-1"): ""}),
     }
     counts = [
-        (count.broker, count.times, count.bundle, count.reason, list(count.waiting)) for count in incidents.declines
+        (count.broker, count.times, count.bundle, count.reason, list(count.waiting))
+        for count in incidents.declines.counts.values()
     ]
     assert counts == [("b2", 2, served, "", [never, served]), ("b3", 1, never, "busy", [never])]
-    assert [count.newest_ms for count in incidents.declines] == [log.now_ms - 10, log.now_ms]
+    assert [count.newest_ms for count in incidents.declines.counts.values()] == [log.now_ms - 10, log.now_ms]
     assert incidents.open_gap_since_ms(served) == gap_ms
     assert incidents.open_gap_since_ms(never) is None
     log.move(never, "Assigning", to="b2")
     log.move(never, "Assigned", "b2", to="b2")
-    assert set(log.look().declined) == {served}
-    assert [list(count.waiting) for count in incidents.declines] == [[served], []]
+    assert set(log.look().declines.bundles) == {served}
+    assert [list(count.waiting) for count in incidents.declines.counts.values()] == [[served], []]
     log.assign(served, "b1")
-    assert log.look().declined == {}
+    assert log.look().declines.bundles == {}
     assert incidents.open_gap_since_ms(served) is None
 
 
@@ -89,8 +91,8 @@ def test_an_owner_that_gives_a_bundle_up_declines_it_and_a_repair_does_not(force
     else:
         log.move(bundle, "Releasing", "b1", **{"from": "b1"}, action="decline")
     log.look()
-    assert [count.broker for count in log.incidents.declines] == ["b1"] * counted
-    assert {name: item.since_ms for name, item in log.incidents.declined.items()} == (
+    assert [count.broker for count in log.incidents.declines.counts.values()] == ["b1"] * counted
+    assert {name: item.since_ms for name, item in log.incidents.declines.bundles.items()} == (
         {bundle: log.now_ms} if counted else {}
     )
 
@@ -109,7 +111,7 @@ def test_deleted_namespaces_with_their_bundles_and_those_that_had_an_owner() -> 
     log.move("t/n", "Deleted", "b7", operation="delete-1")
     gone = NamespaceDeletion(log.now_ms, "t/n", "delete-1", 4, 3, "b7")
     assert log.look().deletions == [gone]
-    assert log.incidents.declined == {}
+    assert log.incidents.declines.bundles == {}
     log.move("t/m", "Deleted", "b8")
     other = NamespaceDeletion(log.now_ms, "t/m", None, 1, 0, "b8")
     assert log.look().deletions == [gone, other]
@@ -148,12 +150,8 @@ def gap(number: int, start_ms: int, length_ms: int = 5_000, **fields: Any) -> Ga
 @pytest.mark.parametrize(
     ("gaps", "starts"),
     [
-        ([gap(1, 0), gap(2, TOGETHER_MS)], [0]),
-        ([gap(1, 0), gap(2, TOGETHER_MS + 1)], [0, TOGETHER_MS + 1]),
-        ([gap(1, 0), gap(2, 4_000), gap(3, 8_000)], [0, 8_000]),
-        ([gap(2, 4_000), gap(1, 0)], [0]),
+        ([gap(2, 4_000), gap(1, 0), gap(3, 8_000)], [0, 8_000]),
         ([gap(1, 0), gap(2, 0, before="b9")], [0, 0]),
-        ([gap(1, 0), gap(2, 0, cause=GapCause.UNLOAD)], [0, 0]),
         ([gap(1, 0, cause=GapCause.OWNER_LOST, repaired=True)], []),
         ([gap(1, 0, cause=GapCause.OWNER_LOST)], [0]),
         ([gap(1, 0, cause=GapCause.REPAIR, repaired=True)], [0]),
@@ -226,28 +224,16 @@ def test_a_cold_start_begins_and_ends_gaps(with_gaps: bool) -> None:
     rows = [*SERVED, asserted(4, "Unassigned", **{"from": "b"}), (b"!cold-start", mark("x-1", 2))]
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
     incidents = ChannelIncidents(1_000, with_gaps=with_gaps)
-    audit_part(0, 1, records, STRICT, incidents.observe, observe_gap(incidents))
+    audit_part(0, 1, records, STRICT, incidents.observe, incidents)
     assert incidents.open_gap_since_ms(BUNDLE.decode()) == (4_000 if with_gaps else None)
-
-
-def observe_gap(incidents: ChannelIncidents) -> Any:
-    """An observer of gaps that reports cold starts only."""
-
-    class Told:
-        def taken(self, record: Any, decoded: Any) -> None: ...
-        def joined(self, view: Any, *, sure: bool) -> None: ...
-
-        overruled = staticmethod(incidents.overruled)
-
-    return Told()
 
 
 def test_a_cold_start_names_the_keys_that_it_changed_and_ends_their_declines() -> None:
     rows = [*SERVED, asserted(3, "Assigned", to="c"), (b"!cold-start", mark("x-1", 2)), (b"!cold-start", b"junk")]
     records = [RecordRead(Topic.CHANNEL, 0, at, 1_000 * at, key, value) for at, (key, value) in enumerate(rows)]
     incidents = ChannelIncidents(1_000)
-    incidents.declined[BUNDLE.decode()] = DeclinedBundle(1)
-    audit_part(0, 1, records, STRICT, incidents.observe, observe_gap(incidents))
+    incidents.declines.bundles[BUNDLE.decode()] = DeclinedBundle(1)
+    audit_part(0, 1, records, STRICT, incidents.observe, incidents)
     (incident,) = incidents.all()
     assert (incident.at_ms, incident.kind.value, BUNDLE.decode() in incident.message) == (4_000, "cold-start", True)
-    assert incidents.declined == {}
+    assert incidents.declines.bundles == {}

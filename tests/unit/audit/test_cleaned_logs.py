@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,11 @@ from statechannel.audit.engine import (
     Wants,
 )
 from statechannel.audit.rejections import NEWEST_MAX
+from tests.spark.asking import no_bar
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 RING = "0x00000000_0xffffffff"
 START_MS = 1_700_000_000_000
-
-
-@contextmanager
-def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callable[[int], None]]:
-    yield lambda _: None
 
 
 def audited(path: Path, wants: Wants, lag_ms: int = DEFAULT_COMPACTION_LAG_MS) -> AuditResult:

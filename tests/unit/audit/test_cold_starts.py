@@ -10,11 +10,11 @@ import pytest
 
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
-from statechannel.audit.incident import IncidentKind
 from statechannel.audit.report.data import ReportQuestion, report_data
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.stories.incident import IncidentKind
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, heartbeat, mark
 from tests.unit.audit.test_cleaned_logs import no_bar
 

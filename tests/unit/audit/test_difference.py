@@ -32,13 +32,7 @@ def state(key: str, version: int = 3, word: str = "Assigned", from_: str | None 
 def test_an_accepted_state_has_an_owner_while_it_is_served(
     accepted: AcceptedState, owner: str | None, generation: int | None, live: bool
 ) -> None:
-    assert (accepted.owner, accepted.generation, accepted.is_live, accepted.is_namespace) == (
-        owner,
-        generation,
-        live,
-        False,
-    )
-    assert accepted._replace(key="t/n").is_namespace
+    assert (accepted.owner, accepted.generation, accepted.is_live) == (owner, generation, live)
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,18 @@ import json
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
-from statechannel.audit import rejections
 from statechannel.audit.engine import Wants
-from statechannel.audit.gap_list import GapSums, sum_gap_rows, total_gap_sum
-from statechannel.audit.gaps import Gap, GapCause, gap_fields
+from statechannel.audit.gaps import GapCause
 from statechannel.audit.history import History
 from statechannel.audit.observers import Observers
-from statechannel.audit.rejections import Rejections, as_rows, rejected_document
 from statechannel.audit.spool import Spool
 from statechannel.audit.transfer.export_file import STRIDE, read_export
 from statechannel.replay.auditor import audit_part
 from statechannel.replay.survey import ReadFacts
-from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
+from tests.unit.audit.test_story import BUNDLE, NAMESPACE, Log
 
 
 @pytest.fixture
@@ -72,60 +68,6 @@ def test_unassigned_by_repair_is_not_on_request(log: Log) -> None:
     (gap,) = log.gaps()
     assert (gap.cause, gap.start_ms, gap.on_request_ms) == (GapCause.OWNER_LOST, 3_500, 0)
     assert gap.length_ms == log.at_ms - 3_500
-
-
-def gap_row(bundle: str, start_ms: int, length_ms: int | None, on_request_ms: int = 0) -> dict[str, Any]:
-    end_ms = None if length_ms is None else start_ms + length_ms + on_request_ms
-    gap = Gap(bundle, GapCause.TRANSFER, 0, start_ms, start_ms, None, "", end_ms=end_ms, on_request_ms=on_request_ms)
-    return gap_fields(gap)
-
-
-def test_sums_by_namespace_do_not_depend_on_how_they_are_added_up() -> None:
-    rows = [
-        gap_row(f"a/{name}/{half}", start, length, on_request)
-        for name, half, start, length, on_request in [
-            ("n", LOWER, 1, 50, 0),
-            ("n", UPPER, 2, 70, 5),
-            ("n", LOWER, 3, 70, 0),
-            ("n", UPPER, 9, None, 0),
-            ("n", UPPER, 8, None, 0),
-            ("m", LOWER, 4, 0, 0),
-        ]
-    ]
-    whole = GapSums()
-    for row in rows:
-        whole.take(row)
-    m, n = whole.rows()
-    assert (m["namespace"], m["gaps"], m["worst_ms"], m["worst_bundle"]) == ("a/m", 1, 0, f"a/m/{LOWER}")
-    assert (n["gaps"], n["open"], n["sum_ms"], n["on_request_ms"]) == (5, 2, 190, 5)
-    assert (n["worst_ms"], n["worst_bundle"], n["worst_offset"], n["open_since_ms"]) == (70, f"a/n/{LOWER}", 3, 8)
-    parts = []
-    for row in reversed(rows):
-        parts.append(GapSums())
-        parts[-1].take(row)
-    assert sum_gap_rows(part.rows() for part in parts).rows() == whole.rows()
-    assert total_gap_sum(whole.rows())["gaps"] == 6
-
-
-def test_writers_without_end_are_counted_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejections, "GROUPS_MAX", 3)
-    log.assigned()
-    for number in range(6):
-        log.write(BUNDLE, "Releasing", **{"from": "b1"}, by=f"x{number}", version=2)
-    result = Rejections()
-    log.observe(result.observe)
-    document = rejected_document(result)
-    assert document["records"] == 6
-    assert {row["writer"]: row["records"] for row in document["by_writer"]} == {
-        "x0": 1,
-        "x1": 1,
-        "x2": 1,
-        "(others)": 3,
-    }
-    assert document["newest"][-1]["winner"] == {
-        "id": "id-2", "by": "b1", "version": 3, "state": "Assigned", "offset": 2, "operation": None,
-    }  # fmt: skip
-    assert rejections.added_up([json.loads(json.dumps(as_rows(result)))]).tallies == result.tallies
 
 
 def test_an_operation_is_told_with_the_reason_that_it_began_with(log: Log) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from statechannel.audit.gaps import Gap, GapCause, GapEnd, Gaps, gap_fields, with_standstill
-from statechannel.audit.writers import WritersHeard
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
+from statechannel.stories.processes import WritersHeard
 from tests.support.report_logs import START_MS, LogMaker
 
 

@@ -7,15 +7,16 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.audit.history import History, control_writer, end_of, meant, overlap, short_range
+from statechannel.audit.history import History, control_writer
 from statechannel.audit.moments import AsOf, LogWindow
-from statechannel.audit.observers import Listeners
 from statechannel.protocol.bundle import KeyParts, named_topic_hash, parse_key
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay.auditor import audit_part
+from statechannel.replay.part import Listeners
 from statechannel.replay.survey import STRICT
+from statechannel.stories.bundle import end_of, meant, overlap, short_range
 from tests.support.lone_engine import CREATED, NAMESPACE, heartbeat, mark
 from tests.support.report_logs import LogMaker
 from tests.unit.audit.test_observers import SERVED, asserted, move

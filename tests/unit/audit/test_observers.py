@@ -10,10 +10,11 @@ import pytest
 
 from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
 from statechannel.audit.local import answer
-from statechannel.audit.observers import Listeners, Owners
 from statechannel.audit.origins import Origins
+from statechannel.audit.ownership import Owners
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.replay.auditor import audit_part
+from statechannel.replay.part import Listeners
 from statechannel.replay.survey import STRICT, ReadFacts
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, mark
 from tests.support.report_logs import LogMaker

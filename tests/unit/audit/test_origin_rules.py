@@ -177,6 +177,7 @@ def test_an_operation_of_several_partitions_is_one(
 def test_the_oldest_operations_are_only_counted() -> None:
     many = put_together([part(*({"operation": str(number)} for number in range(BEGUN_MAX + 2)), left_out=3)])
     assert (len(many["rows"]), many["left_out"]) == (BEGUN_MAX, 5)
+    assert put_together([part() | {"imports": ["b"]}, part() | {"imports": ["a"]}])["imports"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -196,6 +197,8 @@ def test_the_oldest_operations_are_only_counted() -> None:
         (LOWER, "t/m/0x00000000_0x80000000", False),
         ("t/n", "nonsense", False),
         ("nonsense", LOWER, False),
+        ("t/n/topic", "t/n/0x00000000_0xffffffff", True),
+        ("t/m/topic", "t/n/0x00000000_0xffffffff", False),
     ],
 )
 def test_what_a_request_on_a_range_may_change(asked: str, name: str, expected: bool) -> None:

@@ -1,7 +1,10 @@
 """What asked for each operation: by the log, and by what the topics of requests, decisions and heartbeats have."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,26 +14,20 @@ from shedders.decisions.builder import Executed
 from shedders.decisions.record import PlacedEntry, SplitEntry
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
-from statechannel.audit.moments import WHOLE_LOG
 from statechannel.audit.origins import (
-    Origins,
-    as_rows,
-    concerns,
     origins_document,
-    put_together,
-    select_operations,
     without_origin,
 )
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.broker import request_record
-from statechannel.broker.request_record import Request
+from statechannel.cli.audit import origins as origins_command
 from statechannel.cli.audit.origins import Requests, Shutdowns
+from statechannel.operations.request_record import TIMEOUT_MAX_S, Request
 from statechannel.protocol.codec import IMPORT_KEY
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.view import View
 from tests.spark.asking import no_bar
 from tests.support.decision_records import AT_MS, LOWER, NAMESPACE, UPPER, WHOLE, ChannelLog, move, record
+from tests.support.request_world import logged, stories
 
 LATE_MS = AT_MS + 3_600_000
 
@@ -44,11 +41,7 @@ def audited(log: ChannelLog, folder: Path) -> dict[str, Any]:
 
 
 def asked(*requests: Request) -> Requests:
-    result = Requests()
-    for offset, request in enumerate(requests):
-        value = request_record.encode(request, timeout_s=60, at_ms=AT_MS)
-        result.take(RecordRead(Topic.REQUESTS, 0, offset, AT_MS, request.id.encode(), value))
-    return result
+    return Requests(stories(*requests, at_ms=AT_MS, step_ms=0))
 
 
 def request(operation: str, command: str, **args: Any) -> Request:
@@ -123,22 +116,6 @@ def test_each_operation_has_what_asked_for_it_and_one_has_nothing(tmp_path: Path
     assert document["operations"][3]["asked"]["what"] == "shed (transfer)"
 
 
-def test_operations_of_a_person_are_those_that_he_requested(tmp_path: Path) -> None:
-    document = origins_document(audited(life(), tmp_path), [decided(), asked(*REQUESTS), Shutdowns(6_000)])
-    mine = select_operations(document, WHOLE_LOG, "ann@desk")
-    assert [row["operation"] for row in mine["operations"]] == ["create-1", "op-asked"]
-    assert mine["counts"] == {"request": 2}
-    of_broker = select_operations(document, WHOLE_LOG, "b1")
-    assert of_broker["counts"] == document["counts"]
-    assert select_operations(document, WHOLE_LOG, "ann")["operations"] == []
-
-
-def test_what_was_not_looked_up_is_not_said_to_have_no_origin(tmp_path: Path) -> None:
-    document = origins_document(audited(life(), tmp_path), [])
-    assert document["counts"] == {"repair": 1, "lookup": 1, "unknown": 5}
-    assert list(without_origin(document)) == []
-
-
 @pytest.mark.parametrize(("since_ms", "origin"), [(AT_MS, "none"), (LATE_MS, "unknown")])
 def test_what_is_older_than_a_topic_is_unknown(since_ms: int, origin: str, tmp_path: Path) -> None:
     requests = asked(*REQUESTS)
@@ -178,20 +155,6 @@ def test_a_request_that_names_a_topic_or_only_the_broker_fits(tmp_path: Path) ->
         document = origins_document(result, [asked(fitting)])
         (row,) = (operation for operation in document["operations"] if operation["operation"] == "op-move")
         assert row["origin"] == "request"
-
-
-def test_a_record_that_goes_on_with_another_operation_without_its_id_is_doubted(tmp_path: Path) -> None:
-    log = ChannelLog()
-    log.created()
-    log.assigned()
-    log.write(WHOLE, "Releasing", **{"from": "b1"}, to="b2", operation="op-1")
-    log.write(WHOLE, "Assigning", **{"from": "b1"}, to="b2")
-    log.write(WHOLE, "Assigned", by="b2", **{"from": "b1"}, to="b2")
-    document = origins_document(
-        audited(log, tmp_path), [asked(request("op-1", "transfer", name=WHOLE, destination="b2"))]
-    )
-    assert rows(document)[2:] == [("request", "op-1", WHOLE, 1), ("none", None, WHOLE, 2)]
-    assert document["operations"][-1]["doubts"] == ["it continues op-1, but has no operation id"]
 
 
 def test_what_a_joining_reader_finds_under_way_began_before(tmp_path: Path) -> None:
@@ -258,47 +221,23 @@ def test_what_a_leaving_broker_lets_go_of_was_asked_for_by_its_shutdown(
     beats: tuple[RecordRead, ...], origin: str, tmp_path: Path
 ) -> None:
     leaving = Shutdowns(slack_ms=6_000)
-    for beat in beats:
-        leaving.take(beat)
+    leaving.take(beats)
     document = origins_document(audited(life(), tmp_path), [decided(), asked(*REQUESTS), leaving])
     nobody = document["operations"][-1]
     assert (nobody["began_ms"], nobody["origin"]) == (AT_MS + 13_000, origin)
 
 
-def test_parts_of_a_log_are_put_together_as_the_whole_is(tmp_path: Path) -> None:
-    """An operation of several partitions begins with its earliest record."""
-    whole = audited(life(), tmp_path)
-    row = whole["rows"][3]
-    other = row | {"partition": 1, "began_ms": row["began_ms"] - 1, "name": "earlier", "records": 5}
-    result = put_together(
-        [{"rows": whole["rows"], "left_out": 2, "imports": ["b"]}, {"rows": [other], "left_out": 1, "imports": ["a"]}]
-    )
-    assert (result["left_out"], result["imports"]) == (3, ["a", "b"])
-    (both,) = (item for item in result["rows"] if item["operation"] == row["operation"])
-    assert (both["name"], both["records"]) == ("earlier", row["records"] + 5)
-    assert len(result["rows"]) == len(whole["rows"])
+@pytest.mark.parametrize(("low", "since_ms"), [(0, 0), (9, AT_MS + int(TIMEOUT_MAX_S * 1_000))])
+def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin(
+    monkeypatch: pytest.MonkeyPatch, low: int, since_ms: int
+) -> None:
+    (oldest,) = logged(request("op-1", "transfer", name="t/n/topic", destination="b2"), at_ms=AT_MS)
 
+    @contextmanager
+    def tail(*_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(span=lambda: SimpleNamespace(low=low), records=lambda _: iter([oldest]))
 
-@pytest.mark.parametrize(
-    ("name", "key", "expected"),
-    [
-        (NAMESPACE, NAMESPACE, True),
-        (NAMESPACE, WHOLE, True),
-        (WHOLE, NAMESPACE, False),
-        (f"{NAMESPACE}/{LOWER}", WHOLE, True),
-        (WHOLE, f"{NAMESPACE}/{LOWER}", False),
-        (f"{NAMESPACE}/topic", WHOLE, True),
-        ("t/m/topic", WHOLE, False),
-        ("nonsense", WHOLE, False),
-    ],
-)
-def test_what_a_request_may_change(name: str, key: str, expected: bool) -> None:
-    assert concerns(name, key) is expected
-
-
-def test_the_newest_are_held_and_the_others_counted() -> None:
-    log, view, origins = life(), View(0, 1), Origins(begun_max=2)
-    for line in log.records:
-        origins.observe(line, view.read(line.offset, line.key, line.value))
-    assert [row["operation"] for row in as_rows(origins)["rows"]] == ["op-repair", None]
-    assert origins.left_out == 5
+    monkeypatch.setattr(origins_command, "open_tail", tail)
+    requests = origins_command.requests(SimpleNamespace())  # type: ignore[arg-type]
+    assert requests.since_ms == since_ms
+    assert requests.asker({"operation": "op-1"}) is not None

@@ -7,8 +7,7 @@ import pytest
 
 from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, check_question, load_engine
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.moves import HOUR_MS, Moves, move_fields
-from statechannel.audit.observers import Owners
+from statechannel.audit.ownership import HOUR_MS, Moves, Owners, move_fields
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
 from statechannel.replay.auditor import audit_part
@@ -44,17 +43,6 @@ def transferred(log: Log, source: str, to: str, *, after_ms: int = 1_000) -> Non
     log.write(BUNDLE, "Assigned", **{"from": source}, to=to, by=to)
 
 
-def test_owned_since_the_record_of_this_generation(log: Log) -> None:
-    log.assigned()
-    assert owned(log) == [(BUNDLE, "b1", 3, "Assigned", 2, 3_000)]
-    log.write(BUNDLE, "Assigned", to="b1")
-    assert owned(log) == [(BUNDLE, "b1", 4, "Assigned", 3, 4_000)]
-    log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2")
-    assert owned(log) == [(BUNDLE, "b1", 4, "Releasing", 3, 4_000)]
-    log.write(BUNDLE, "Assigning", **{"from": "b1"}, to="b2")
-    assert owned(log) == []
-
-
 def test_children_are_owned_since_the_split(log: Log) -> None:
     log.assigned()
     log.write(BUNDLE, "Splitting", **{"from": "b1"})
@@ -62,17 +50,6 @@ def test_children_are_owned_since_the_split(log: Log) -> None:
     bundles = [f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"]
     assert owned(log) == [(bundle, "b1", 6, "Assigned", 4, 5_000) for bundle in bundles]
     assert moves(log) == [(0, "assignment", 1)]
-
-
-def test_after_a_join_a_proposal_tells_since_when_and_what_was_cleaned_does_not(log: Log) -> None:
-    log.assigned()
-    transferred(log, "b1", "b2")
-    lenient = ReadFacts(lenient_to=5)
-    assert owned(log, lenient, cleaned=(1, 2, 3, 4)) == [(BUNDLE, "b2", 6, "Assigned", 5, 6_000)]
-    log.write(BUNDLE, "Releasing", **{"from": "b2"}, to="b1")
-    assert owned(log, lenient, cleaned=(1, 2, 3, 4)) == [(BUNDLE, "b2", 6, "Releasing", 5, 6_000)]
-    assert owned(log, ReadFacts(lenient_to=6), cleaned=(1, 2, 3, 4, 5)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
-    assert owned(log, ReadFacts(tentative=True)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
 
 
 def test_moves_are_counted_by_hour_and_cause(log: Log) -> None:

@@ -10,9 +10,7 @@ from ulid import ULID
 
 from statechannel.audit.ownership import (
     STEPS_MAX,
-    LostOwner,
     Trails,
-    lost_of,
     never_served,
     process_started_ms,
     splits_of,
@@ -22,6 +20,7 @@ from statechannel.audit.ownership import (
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Record
 from statechannel.protocol.view import View
+from statechannel.stories.bundle import LostOwner, lost_of
 from tests.support.lone_engine import heartbeat
 from tests.support.report_logs import LogMaker
 

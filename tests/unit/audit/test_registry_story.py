@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.forged_records import FORGED_SHOWN_MS, ForgedRecords
-from statechannel.audit.registry_story import RegistryStory
 from statechannel.protocol.log import RecordRead, Topic
-from tests.unit.audit.test_incidents import Registry
+from statechannel.stories.incident import FORGED_SHOWN_MS, ForgedRecords
+from statechannel.stories.processes import RegistryStory
 
 Beat = tuple[int, str, dict[str, Any]]
 
@@ -186,6 +185,7 @@ def test_two_processes_that_use_one_id_now() -> None:
     assert [story.doubled_at(at_ms) for at_ms in (3_000, 14_999, 15_000)] == [["b1"], ["b1"], []]
     assert story.processes["b1"].incarnation == "b1-2"
     assert story.processes["b1"].last_ms == 2_000
+    assert story_of((1_000, "b1-1", {}), (2_000, "b1-2", {})).doubled == {}, "a successor"
 
 
 def test_a_clock_that_was_set_back_leaves_no_time_that_is_still_to_come() -> None:
@@ -217,21 +217,9 @@ def test_what_processes_say_of_forged_records_counts_for_an_hour() -> None:
     story = story_of(
         *first,
         (3_000, "b1-1", {"forged": forged | {"records": 2, "offset": 8}}), (3_000, "b2-1", {"forged": forged | {"records": 0}}),
+        (3_500, "b1-1", {"forged": forged | {"records": "many"}}), (3_600, "b1-1", {"forged": None}),
     )  # fmt: skip
     assert story.forgeries == {("b1", "b1-1"): ForgedRecords(2, "channel", 0, 8, 3_000)}
     shown = [("b1", ForgedRecords(2, "channel", 0, 8, 3_000))]
     assert [story.forged_at(3_000 + FORGED_SHOWN_MS + more) for more in (0, 1)] == [shown, []]
     assert incidents_of(story) == [(3_000, "forged")]
-
-
-def test_a_silence_is_explained_by_the_first_broker_that_is_heard_before_it() -> None:
-    registry = Registry()
-    registry.beats(0, 3, "b1", "b2")
-    registry.beat(20, "b1", 2)
-    restarted = [incident.message for incident in registry.story.incidents if incident.kind == "silence"]
-    registry.beat(21, "b2", 1)
-    survived = [incident.message for incident in registry.story.incidents if incident.kind == "silence"]
-    registry.beat(22, "b1", 3)
-    assert len(restarted) == len(survived) == 1
-    assert restarted != survived
-    assert [incident.message for incident in registry.story.incidents if incident.kind == "silence"] == survived

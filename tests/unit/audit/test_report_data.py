@@ -8,7 +8,6 @@ import pytest
 
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.incident import Incident, IncidentKind
 from statechannel.audit.local import answer
 from statechannel.audit.moments import AsOf
 from statechannel.audit.report.charts import shown
@@ -18,9 +17,10 @@ from statechannel.audit.report.time_buckets import ReportWindow
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import NotInLogError
-from statechannel.audit.writers import WritersHeard
 from statechannel.cli.report_page import SIGNS
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.stories.incident import Incident, IncidentKind
+from statechannel.stories.processes import WritersHeard
 from tests.support.report_logs import HOSTILE, START_MS, LogMaker, eventful, hostile, troubled
 
 GOLDEN = Path(__file__).parents[2] / "golden/channel-record"

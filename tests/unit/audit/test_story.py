@@ -1,80 +1,38 @@
 """Gaps, histories and lost races, told from short logs whose every record is spelled out."""
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from statechannel.audit.gaps import Gap, GapCause, GapEnd, Gaps, gap_fields
-from statechannel.audit.history import History
 from statechannel.audit.origins import OperationsSeen
-from statechannel.audit.rejections import LostRaces, race_counts
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
-from statechannel.replay.auditor import audit_full
+from statechannel.replay.auditor import audit_part
+from tests.support.decision_records import ChannelLog
 
 NAMESPACE = "t/n"
 BUNDLE = "t/n/0x00000000_0xffffffff"
 LOWER, UPPER = "0x00000000_0x80000000", "0x80000000_0xffffffff"
 
 
-class Log:
-    """Writes records with the right version and base, a second apart unless told otherwise."""
+class Log(ChannelLog):
+    """With times from 0 on."""
 
     def __init__(self) -> None:
-        self.records: list[RecordRead] = []
-        self._accepted: dict[str, tuple[int, str]] = {}
-        self.at_ms = 0
+        super().__init__(at_ms=0)
 
-    def write(
-        self,
-        key: str,
-        state: str,
-        *,
-        by: str = "b1",
-        by_process: dict[str, str] | None = None,
-        after_ms: int = 1_000,
-        **fields: Any,
-    ) -> None:
-        version, base = self._accepted.get(key, (0, None))
-        offset = len(self.records)
-        value = {
-            "format": 1,
-            "kind": "proposal",
-            "id": f"id-{offset}",
-            "covers": offset - 1,
-            "by": by_process or {"broker": by, "incarnation": f"{by}-i"},
-            "version": version + 1,
-            "base": base,
-            "state": state,
-            "from": None,
-            "to": None,
-            **fields,
-        }
-        self.at_ms += after_ms
-        self.records.append(RecordRead(Topic.CHANNEL, 0, offset, self.at_ms, key.encode(), json.dumps(value).encode()))
-        if value["version"] == version + 1:
-            self._take(key, value, f"id-{offset}")
-
-    def _take(self, key: str, value: dict[str, Any], record_id: str) -> None:
-        self._accepted[key] = (value["version"], record_id)
-        for child in value.get("children", ()):
-            version = value["version"] + (state_is_split := value["state"] == "Deleted")
-            namespace = key.rpartition("/")[0] if state_is_split else key
-            self._accepted[f"{namespace}/{child}"] = (version, f"{record_id}/{child}")
-
-    def assigned(self, *, to: str = "b1") -> None:
+    def assigned(self, bundle: str = BUNDLE, to: str = "b1", by: str = "b1") -> None:
         self.write(NAMESPACE, "Active", children=["0x00000000_0xffffffff"])
-        self.write(BUNDLE, "Assigning", to=to)
-        self.write(BUNDLE, "Assigned", to=to, by=to)
+        self.write(bundle, "Assigning", to=to, by=by)
+        self.write(bundle, "Assigned", to=to, by=to)
 
     def observe(self, *observers: Callable[[RecordRead, Judgement], None]) -> None:
         def tell(record: RecordRead, judgement: Judgement) -> None:
             for observer in observers:
                 observer(record, judgement)
 
-        audit_full(0, 1, self.records, tell)
+        audit_part(0, 1, self.records, observe=tell)
 
     def gaps(self) -> list[Gap]:
         gaps = Gaps()
@@ -276,27 +234,6 @@ def test_a_split_is_no_gap_and_its_children_are_served(log: Log) -> None:
     assert (gap.bundle, gap.end, gap.end_ms, gap.length_ms) == (f"{NAMESPACE}/{LOWER}", GapEnd.OPEN, None, None)
 
 
-def test_a_deleted_namespace_ends_its_gaps(log: Log) -> None:
-    log.assigned()
-    log.write(BUNDLE, "Releasing", **{"from": "b1"})
-    log.write(BUNDLE, "Unassigned", **{"from": "b1"})
-    log.write(NAMESPACE, "Deleted", version=6)
-    (gap,) = log.gaps()
-    assert (gap.end, gap.length_ms, gap.on_request_ms) == (GapEnd.NAMESPACE_DELETED, 1_000, 1_000)
-
-
-@pytest.mark.parametrize(("release_ms", "why"), [(15_000, "; b1 took 15.0 s to release it"), (900, "")])
-def test_a_release_that_takes_long_is_named_in_the_gap(log: Log, release_ms: int, why: str) -> None:
-    log.assigned()
-    log.write(BUNDLE, "Releasing", **{"from": "b1", "to": "b2"})
-    log.write(BUNDLE, "Assigning", by="b1", after_ms=release_ms, **{"from": "b1", "to": "b2"})
-    (gap,) = log.gaps()
-    assert gap.why == f"transfer from b1 to b2{why}"
-    log.write(BUNDLE, "Assigned", by="b2", **{"from": "b1", "to": "b2"})
-    (gap,) = log.gaps()
-    assert gap.why == f"transfer from b1 to b2{why}"
-
-
 def test_the_gaps_of_a_deletion_have_it_as_their_cause_and_wait_for_no_lookup(log: Log) -> None:
     log.assigned()
     log.write(BUNDLE, "Releasing", **{"from": "b1"}, action="unload", operation="delete")
@@ -306,35 +243,6 @@ def test_the_gaps_of_a_deletion_have_it_as_their_cause_and_wait_for_no_lookup(lo
     assert (gap.cause, gap.end) == (GapCause.NAMESPACE_DELETED, GapEnd.NAMESPACE_DELETED)
     assert (gap.why, gap.on_request_ms) == ("namespace deleted, unload from b1", 0)
     assert gap.length_ms == 2_000
-
-
-def test_rejected_records_make_no_gap_but_a_lost_race(log: Log) -> None:
-    log.assigned()
-    log.write(BUNDLE, "Releasing", **{"from": "b1"}, by="b2", version=2)
-    log.write(BUNDLE, "Releasing", **{"from": "b1"}, by="b2", version=9)
-    races = LostRaces(keep=1)
-    log.observe(races.observe)
-    assert log.gaps() == []
-    assert list(race_counts(races)) == [
-        {"reason": "stale-version", "writer": "b2", "winner": "b1", "count": 1},
-        {"reason": "version-gap", "writer": "b2", "winner": "b1", "count": 1},
-    ]
-    assert [race.offset for race in races.newest] == [4]
-
-
-def test_a_history_has_the_bundle_its_parents_and_its_namespace(log: Log) -> None:
-    log.assigned()
-    log.write(BUNDLE, "Splitting", **{"from": "b1"})
-    log.write(BUNDLE, "Deleted", **{"from": "b1"}, children=[LOWER, UPPER])
-    log.write(f"{NAMESPACE}/{UPPER}", "Releasing", **{"from": "b1"})
-    log.write(f"{NAMESPACE}/{LOWER}", "Releasing", **{"from": "b1"})
-    history = History(f"{NAMESPACE}/{LOWER}")
-    log.observe(history.observe)
-    rows = list(history.rows)
-    assert [row["offset"] for row in rows] == [0, 1, 2, 3, 4, 6]
-    assert [row["note"] for row in rows if row["note"]] == ["1 children", "2 children"]
-    with pytest.raises(ValueError, match="neither a bundle nor a namespace"):
-        History("x")
 
 
 def test_operations_are_followed_to_their_end(log: Log) -> None:

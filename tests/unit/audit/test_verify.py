@@ -25,8 +25,6 @@ from statechannel.audit.verify import (
     worst,
 )
 from statechannel.broker.observe.replica_digest import dump_lines
-from statechannel.protocol import codec
-from statechannel.protocol.record import Record
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.support.replica_server import copy_of
@@ -112,57 +110,6 @@ def test_a_record_that_a_replica_did_not_take_in_is_named(log: loggen.Log, tmp_p
         assert check.differing
         differing += check.first["how"] == "the log accepts this record, the replica has not applied it"
     assert differing > 10
-
-
-def test_who_let_the_loser_of_a_race_win_has_missed_the_winner(log: loggen.Log, tmp_path: Path) -> None:
-    views = views_of(log)
-    number, rejected = next(
-        (number, (line, judged))
-        for number, lines in by_partition(log).items()
-        for view in [View(number, len(log.end_offsets))]
-        for line in lines
-        if (judged := read(view, line)).verdict is Verdict.STALE_VERSION and judged.record is not None and judged.key
-    )
-    line, judged = rejected
-    record, key = judged.record, judged.key
-    assert record is not None
-    assert key is not None
-    held = views[number].get(key.name)
-    assert held is not None
-    views[number].accept(record, held, line.offset, derive=False)
-    export, dump = export_of(log, tmp_path), dump_of(views)
-    check = checked(export, dump)[number]
-    assert check.status is VerifyStatus.DIFFERENT
-    explain(export, check, dump, compaction_lag_ms=LAG_MS)
-    assert check.first is not None
-    assert check.first["key"] == key.name
-    assert check.first["offset"] < line.offset
-    assert check.first["how"] == "the log accepts this record, the replica has not applied it"
-
-
-def test_a_record_that_only_the_replica_accepts_is_named(tmp_path: Path) -> None:
-    log = Log()
-    log.assigned()
-    log.write(BUNDLE, "Splitting", **{"from": "b2"}, by="b2")
-    records, view, wrong = log.records, View(0, 1), View(0, 1)
-    for record in records:
-        view.read(*record[2:3], *record[4:])
-    for record in records[:3]:
-        wrong.read(*record[2:3], *record[4:])
-    rejected = codec.decode(records[3].value or b"", namespace=False)
-    key = wrong.get(BUNDLE)
-    assert isinstance(rejected, Record)
-    assert key is not None
-    wrong.accept(rejected, key, 3)
-    wrong.applied = 3
-    path = tmp_path / "log.jsonl"
-    write_export(path, ExportHeader("t", {0: 4}, 10**12), records, now_ms=lambda: 10**12)
-    export, dump = read_export(path), dump_of({0: wrong})
-    (partition,) = checked(export, dump)
-    explain(export, partition, dump, compaction_lag_ms=LAG_MS)
-    assert partition.first is not None
-    assert (partition.first["offset"], partition.first["key"]) == (3, BUNDLE)
-    assert partition.first["how"] == "the replica has accepted this record, the log rejects it"
 
 
 def test_what_cannot_be_compared_is_neither_equal_nor_different(log: loggen.Log, tmp_path: Path) -> None:
@@ -308,16 +255,6 @@ def test_a_difference_is_explained_by_both_states(tmp_path: Path) -> None:
         "version": 3, "state": "Assigned", "owner": "b1", "generation": 3, "from": None, "to": "b1", "id": None,
     }  # fmt: skip
     assert partition.first["replica"]["state"] == "Assigning"
-
-
-def test_a_replica_that_lacks_all_keys_parts_at_the_first_record(tmp_path: Path) -> None:
-    export, _ = of_short_log(tmp_path, 2)
-    empty = View(0, 1)
-    empty.applied = 2
-    (partition,) = checked(export, dump_of({0: empty}))
-    explain(export, partition, dump_of({0: empty}), compaction_lag_ms=LAG_MS)
-    assert partition.first is not None
-    assert (partition.differing, partition.first["offset"], partition.first["replica"]) == (2, 0, None)
 
 
 @pytest.mark.parametrize(

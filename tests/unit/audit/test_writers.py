@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.writers import (
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.stories.processes import (
     EXPIRY_MS,
     TimesHeard,
     Unheard,
     WritersHeard,
     still_ms_between,
 )
-from statechannel.protocol.log import RecordRead, Topic
 
 B1 = ("b1", "b1-1")
 

@@ -22,8 +22,11 @@ from statechannel.protocol.codec import NAMES
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
-from tests.support.accelerator import ROOT, TAKERS, WANTED, built, compiled, under_compiled_core
+from tests.support.accelerator import ROOT, TAKERS, built, compiled, under_compiled_core
 from tests.unit.core.test_replay_guards import BY, HALF, LOW, PLAIN, Story, everything
+
+pytestmark = pytest.mark.timeout(1_800)
+"""One of them compiles the core, and the others wait for it: minutes, and more on a busy machine."""
 
 SEEDS = range(40)
 TESTS_OF_THE_CORE = (
@@ -186,8 +189,6 @@ def test_messages_and_records_free_what_they_held() -> None:
     assert (sys.getrefcount(value), sys.getrefcount(batch[0]), sys.getrefcount(Topic.CHANNEL)) == before
 
 
-of_the_core = pytest.mark.skipif(not WANTED, reason="compiles the core: make accelerator-test")
-
 SAYS = """
 from statechannel.protocol import bulk_fold, keys
 from statechannel.engine import engine
@@ -198,13 +199,11 @@ print(_accelerator(), *compiled, bulk_fold.take_plain_moves.__name__, reader.con
 """
 
 
-@of_the_core
 def test_it_is_used_where_it_is_installed() -> None:
     assert under_compiled_core("-c", SAYS) == "in use True True True take_plain_moves convert"
 
 
 @pytest.mark.parametrize("word", ["off", "0", "FALSE"])
-@of_the_core
 def test_a_variable_switches_it_off(word: str) -> None:
     said = under_compiled_core("-c", SAYS, STATECHANNEL_ACCELERATOR=word)
     assert said == "switched off False False False _take_plain_moves _convert"
@@ -219,7 +218,6 @@ def test_a_variable_switches_it_off(word: str) -> None:
     ],
     ids=["engine", "protocol", "a further module"],
 )
-@of_the_core
 def test_it_steps_aside_where_the_sources_are_others(change: Callable[[Path], object], tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "statechannel", tmp_path / "statechannel", ignore=ignored)
@@ -228,7 +226,6 @@ def test_it_steps_aside_where_the_sources_are_others(change: Callable[[Path], ob
     assert under_compiled_core("-c", code) == "made from other sources False False False _take_plain_moves _convert"
 
 
-@of_the_core
 def test_it_steps_aside_where_it_was_built_for_another_python(tmp_path: Path) -> None:
     package = tmp_path / "statechannel_accelerator"
     shutil.copytree(built() / "statechannel_accelerator", package)
@@ -240,7 +237,8 @@ def test_it_steps_aside_where_it_was_built_for_another_python(tmp_path: Path) ->
 
 CALLS = """
 import copy, pickle
-from statechannel.broker.arguments import ArgumentTypeError, check
+from statechannel.operations.checks import ArgumentTypeError
+from statechannel.operations.table import check
 from statechannel.engine.commands import Lookup, Owned
 owned = Owned("t/n/1", "a", 1, {"pulsar": "a:1"})
 assert pickle.loads(pickle.dumps(owned)) == copy.copy(owned) == copy.deepcopy(owned) == owned
@@ -251,12 +249,10 @@ except ArgumentTypeError as error:
 """
 
 
-@of_the_core
 def test_callers_get_the_same_answers_and_refusals() -> None:
     assert under_compiled_core("-c", CALLS) == "ArgumentTypeError"
 
 
-@of_the_core
 def test_the_compiled_core_passes_the_tests_of_the_core() -> None:
     """Against the twin, and by the kept digests of the corpus of logs."""
     run = under_compiled_core("-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS_OF_THE_CORE)
@@ -271,7 +267,6 @@ print("python" if keys.__file__.endswith(".py") else "compiled", *(seeds(level, 
 """
 
 
-@of_the_core
 def test_simulated_clusters_do_the_same_with_either_core() -> None:
     python, *expected = under_compiled_core("-c", DIGESTS, STATECHANNEL_ACCELERATOR="off").split()
     assert python == "python"

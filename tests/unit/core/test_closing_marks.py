@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.engine.closing_marks import MARKS_BEFORE_CLEANING, ClosingMarks
+from statechannel.engine.controls import MARKS_BEFORE_CLEANING, ClosingMarks
 from statechannel.protocol.codec import CLOSING_PREFIX
 from tests.support.lone_engine import LoneEngine
 

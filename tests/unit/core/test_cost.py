@@ -10,7 +10,6 @@ from types import FrameType
 from typing import Any
 
 import orjson
-import pytest
 
 from statechannel.protocol.bundle import children_of, namespace_bounds, partition_of
 from statechannel.protocol.verdict import Verdict
@@ -43,7 +42,6 @@ def assign(view: View, name: str, child: str, broker: str) -> None:
         base = record_id
 
 
-@pytest.mark.slow
 def test_sixty_five_thousand_assigned_bundles_fit_into_64_mib() -> None:
     view = View(0, 1)
     tracemalloc.start()

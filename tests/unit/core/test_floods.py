@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import orjson
 import pytest
 
 from statechannel.engine import repair
@@ -195,20 +194,7 @@ def test_a_foreign_wish_for_more_parts_is_given_up(steps: Steps) -> None:
     engine = owner()
     key = engine.engine.key(BUNDLE.decode())
     assert key is not None
-    results = {
-        "format": 1,
-        "kind": "proposal",
-        "id": "w1",
-        "covers": len(engine.channel) - 1,
-        "by": {"broker": "x", "incarnation": "x-1"},
-        "version": key.version + 1,
-        "base": key.accepted_id,
-        "state": "Splitting",
-        "from": "a",
-        "to": None,
-        "children": children_of(namespace_bounds(32_768)),
-    }
-    engine.put(BUNDLE, orjson.dumps(results))
+    engine.move(key.name, "x-1", "Splitting", **{"from": "a", "children": children_of(namespace_bounds(32_768))})
     assert (key.state, key.owner) == (State.ASSIGNED, "a")
     assert engine.engine.reactions.serving_count == 1
 

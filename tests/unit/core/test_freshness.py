@@ -1,6 +1,5 @@
 """A partition that stands still, or is not kept up with, while the registry is heard: its view says how old it is."""
 
-import orjson
 import pytest
 
 from statechannel.engine.commands import (
@@ -55,12 +54,8 @@ def test_an_old_view_names_no_owner_that_is_lost(kafka_is_away: bool) -> None:
     assert key is not None
     assert key.state is State.ASSIGNING
     generation = key.version + 1
-    returned = {
-        "format": 1, "kind": "proposal", "id": "z1", "covers": -1, "version": generation, "base": key.accepted_id,
-        "by": {"broker": "z", "incarnation": "z-1"}, "state": "Assigned", "action": "return", "flow": "transfer",
-        "operation": "op-1", "from": "a", "to": "z",
-    }  # fmt: skip
-    alone.put(bundle.encode(), orjson.dumps(returned))
+    returned = {"action": "return", "flow": "transfer", "operation": "op-1", "from": "a", "to": "z"}
+    alone.move(bundle, "z-1", "Assigned", **returned)
     answers: list[Outcome] = []
 
     def ask(timeout_s: float = 0.5) -> Outcome:

@@ -73,6 +73,23 @@ def test_the_address_of_an_api_is_one_or_none_and_unknown_fields_are_no_matter(f
     assert registry.members.alive["b"].api_url == url
 
 
+@pytest.mark.parametrize(
+    ("fields", "checks"),
+    [
+        ({}, set()),
+        ({"checks": None}, set()),
+        ({"checks": "may-take"}, set()),
+        ({"checks": ["may-take", 7]}, {"may-take"}),
+    ],
+)
+def test_checks_of_requests_are_common_if_every_live_broker_names_them(fields, checks):
+    members = Membership(EXPIRY_S)
+    assert members.common_checks() == set()
+    for name, more in (("b1", {"checks": ["may-take", "other"]}), ("b2", fields)):
+        members.heard(1.0, 0, 1_000, {"broker": name, "incarnation": name, "since": 0, **more})
+    assert members.alive["b2"].checks == members.common_checks() == checks
+
+
 def test_a_silent_one_is_replaced_at_once():
     registry = Registry()
     first = registry.beat("old", since=-1)

@@ -16,7 +16,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.overruling import StrictReader
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
-from tests.support.accelerator import TAKERS
+from tests.support.accelerator import TAKER_NAMES, TAKERS
 from tests.unit.core.against_twin import FIELDS
 
 TOP = 0xFFFFFFFF
@@ -26,7 +26,7 @@ BY = {"broker": "b1", "incarnation": "b1-1"}
 NEXT = "the record that is judged"
 
 
-@pytest.fixture(autouse=True, params=TAKERS)
+@pytest.fixture(autouse=True, params=TAKER_NAMES)
 def _taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test here is one of the Python code, and one of the accelerator."""
     monkeypatch.setattr(bulk_fold, "take_plain_moves", TAKERS[request.param]())

@@ -15,6 +15,7 @@ from statechannel.protocol.resolver import ROWS, _row, children_fit, judge
 from statechannel.protocol.states import MOVES, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
+from tests.support.view_log import ViewLog
 
 TOP = 0xFFFFFFFF
 HALF = 0x80000000
@@ -35,33 +36,9 @@ def ranges(*bounds: int) -> list[str]:
     return [range_name(lower, upper) for lower, upper in itertools.pairwise(bounds)]
 
 
-class Log:
-    """A view that is written to record by record."""
-
-    def __init__(self, version: int = 4) -> None:
-        self.view = View(0, 1)
-        self.write("t/n", id="ns", version=version, base=None, state="Active", children=ranges(0, TOP))
-
-    def write(self, key: str, **fields: Any) -> Verdict:
-        result = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": BY, **fields}
-        if "/0x" in key:
-            result = {"from": None, "to": None} | result
-        return self.view.read(self.view.applied + 1, key.encode(), orjson.dumps(result)).verdict
-
-    def move(self, state: str, from_: str | None = None, to: str | None = None, **more: Any) -> Verdict:
-        held = self.key()
-        fields = {"id": f"m{self.view.applied}", "version": held.version + 1, "base": held.accepted_id}
-        return self.write(BUNDLE, **fields | {"state": state, "from": from_, "to": to} | more)
-
-    def key(self, name: str = BUNDLE):
-        result = self.view.get(name)
-        assert result is not None
-        return result
-
-
 @pytest.fixture
-def log() -> Log:
-    return Log()
+def log() -> ViewLog:
+    return ViewLog(range_name(0, TOP), version=4)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +46,7 @@ def log() -> Log:
     [(4, Verdict.STALE_VERSION), (5, Verdict.ACCEPTED), (6, Verdict.VERSION_GAP)],
 )
 def test_a_bundles_version_is_the_accepted_one_plus_one(log, version, verdict):
-    base = log.key().accepted_id
+    base = log.key(BUNDLE).accepted_id
     assert log.write(BUNDLE, id="a", version=version, base=base, state="Assigning", to="b1") is verdict
 
 
@@ -77,12 +54,12 @@ def test_a_derived_state_is_built_on_by_its_own_id_and_not_by_its_parents(log):
     assert log.write(BUNDLE, id="a", version=5, base="ns", state="Assigning", to="b1") is Verdict.WRONG_BASE
     # The parent's id is no duplicate of the bundle's state: it lies on another key.
     assert log.write(BUNDLE, id="ns", version=5, base="x", state="Assigning", to="b1") is Verdict.WRONG_BASE
-    assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigning", to="b1") is Verdict.ACCEPTED
     assert log.write(BUNDLE, id="b", version=6, base="x", state="Assigned", to="b1") is Verdict.WRONG_BASE
 
 
 def test_a_duplicate_is_told_before_its_version_and_base_are_looked_at(log):
-    assert log.move("Assigning", to="b1", id="one") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigning", to="b1", id="one") is Verdict.ACCEPTED
     assert log.write(BUNDLE, id="one", version=99, base="x", state="Assigning", to="b1") is Verdict.DUPLICATE
 
 
@@ -112,9 +89,9 @@ def test_what_cannot_begin(log, key, fields, verdict):
 
 def test_a_namespace_ends_only_when_nothing_is_owned_and_above_all_its_bundles(log):
     for _ in range(3):  # owned and let go again: its bundle is far above it
-        assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
-        assert log.move("Unassigned", from_="b1") is Verdict.ACCEPTED
-    assert (log.key("t/n").version, log.key().version) == (4, 10)
+        assert log.propose(BUNDLE, "Assigning", to="b1") is Verdict.ACCEPTED
+        assert log.propose(BUNDLE, "Unassigned", from_="b1") is Verdict.ACCEPTED
+    assert (log.key("t/n").version, log.key(BUNDLE).version) == (4, 10)
 
     active = {"id": "n1", "base": "ns", "state": "Active", "children": ranges(0, TOP)}
     assert log.write("t/n", version=5, **active) is Verdict.ILLEGAL_MOVE, "only an end counts from its bundles"
@@ -127,9 +104,9 @@ def test_a_namespace_ends_only_when_nothing_is_owned_and_above_all_its_bundles(l
     assert end(10) is Verdict.STALE_VERSION
     assert end(12) is Verdict.VERSION_GAP
     assert end(11, forced=True) is Verdict.ILLEGAL_MOVE
-    assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigning", to="b1") is Verdict.ACCEPTED
     assert end(12) is Verdict.NAMESPACE_IN_USE
-    assert log.move("Unassigned", from_="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Unassigned", from_="b1") is Verdict.ACCEPTED
     assert end(13) is Verdict.ACCEPTED
     again = {"id": "n2", "base": "d13", "state": "Active", "children": ranges(0, TOP)}
     assert log.write("t/n", version=15, **again) is Verdict.VERSION_GAP
@@ -172,7 +149,7 @@ def test_children_of_a_part_cover_that_part():
     assert not children_fit(gap, 16, 48)
 
 
-def asserted(log: Log, key: str, **changed: Any) -> Verdict:
+def asserted(log: ViewLog, key: str, **changed: Any) -> Verdict:
     held = log.view.get(key)
     results: dict[str, Any] = {"format": 1, "kind": "assert", "id": "as", "covers": log.view.applied, "by": BY}
     if held is None:
@@ -188,9 +165,9 @@ def asserted(log: Log, key: str, **changed: Any) -> Verdict:
 
 
 def test_an_assert_is_equal_only_if_it_says_all_of_the_state(log):
-    assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
-    assert log.move("Assigned", to="b1") is Verdict.ACCEPTED
-    assert log.move("Releasing", from_="b1", to="b2") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigning", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigned", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Releasing", from_="b1", to="b2") is Verdict.ACCEPTED
     assert asserted(log, BUNDLE) is Verdict.ASSERT_EQUAL
     for changed in (
         {"version": 6}, {"version": 8}, {"asserts": "x"}, {"from": "b3"}, {"from": None}, {"to": "b3"}, {"to": None},
@@ -249,33 +226,35 @@ def test_absent_is_equal_only_where_nothing_is(log):
 )  # fmt: skip
 def test_who_may_move_it(log, path, move, verdict):
     for state, from_, to in path:
-        assert log.move(state, from_, to) is Verdict.ACCEPTED
-    result = log.move(*move)
+        assert log.propose(BUNDLE, state, from_, to) is Verdict.ACCEPTED
+    result = log.propose(BUNDLE, *move)
     assert result is verdict if verdict is not None else result is not Verdict.ACCEPTED
 
 
 @pytest.mark.parametrize("forced", [False, True])
 def test_a_forced_move_goes_from_any_state_but_deleted_and_needs_version_and_base(log, forced):
-    assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
-    assert log.move("Assigned", to="b1") is Verdict.ACCEPTED
-    assert log.move("Splitting", from_="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigning", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigned", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Splitting", from_="b1") is Verdict.ACCEPTED
     wanted = Verdict.ACCEPTED if forced else Verdict.ILLEGAL_MOVE
     more = {"forced": True} if forced else {}
-    assert log.move("Unassigned", from_="b1", version=log.key().version, **more) is Verdict.STALE_VERSION
-    assert log.move("Unassigned", from_="b1", base="x", **more) is Verdict.WRONG_BASE
-    assert log.move("Unassigned", from_="b1", **more) is wanted
+    assert (
+        log.propose(BUNDLE, "Unassigned", from_="b1", version=log.key(BUNDLE).version, **more) is Verdict.STALE_VERSION
+    )
+    assert log.propose(BUNDLE, "Unassigned", from_="b1", base="x", **more) is Verdict.WRONG_BASE
+    assert log.propose(BUNDLE, "Unassigned", from_="b1", **more) is wanted
 
 
 def test_a_split_needs_two_children_that_cover_it_and_ends_the_bundle(log):
-    assert log.move("Assigning", to="b1") is Verdict.ACCEPTED
-    assert log.move("Assigned", to="b1") is Verdict.ACCEPTED
-    assert log.move("Splitting", from_="b1") is Verdict.ACCEPTED
-    assert log.move("Deleted", from_="b1", children=ranges(0, TOP)) is Verdict.BAD_CHILDREN
-    assert log.move("Deleted", from_="b1", children=ranges(0, HALF)) is Verdict.BAD_CHILDREN
-    assert log.move("Deleted", from_="b2", children=ranges(0, HALF, TOP)) is Verdict.WRONG_BROKER
-    assert log.move("Deleted", from_="b1", children=ranges(0, HALF, TOP)) is Verdict.ACCEPTED
-    assert log.move("Unassigned", from_="b1", forced=True) is Verdict.ILLEGAL_MOVE
-    parent = log.key()
+    assert log.propose(BUNDLE, "Assigning", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Assigned", to="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Splitting", from_="b1") is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Deleted", from_="b1", children=ranges(0, TOP)) is Verdict.BAD_CHILDREN
+    assert log.propose(BUNDLE, "Deleted", from_="b1", children=ranges(0, HALF)) is Verdict.BAD_CHILDREN
+    assert log.propose(BUNDLE, "Deleted", from_="b2", children=ranges(0, HALF, TOP)) is Verdict.WRONG_BROKER
+    assert log.propose(BUNDLE, "Deleted", from_="b1", children=ranges(0, HALF, TOP)) is Verdict.ACCEPTED
+    assert log.propose(BUNDLE, "Unassigned", from_="b1", forced=True) is Verdict.ILLEGAL_MOVE
+    parent = log.key(BUNDLE)
     for lower, upper in ((0, HALF), (HALF, TOP)):
         child = log.key(f"t/n/{range_name(lower, upper)}")
         assert (child.state, child.version, child.owner) == (State.ASSIGNED, parent.version + 1, "b1")

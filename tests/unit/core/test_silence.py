@@ -7,7 +7,6 @@ from statechannel.engine.context import Mode
 from statechannel.engine.inputs import Appended, AppendFailed
 from statechannel.engine.proposals import ProposalStatus
 from statechannel.protocol.codec import COLD_START_KEY
-from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, mark
 
@@ -111,7 +110,7 @@ def test_what_was_let_go_of_does_not_wait_for_the_registry() -> None:
     alone.run(20)
     assert alone.engine.mode is Mode.SAFE
     read = len(alone.channel)
-    alone.put(BUNDLE, releasing(key))
+    alone.move(bundle, "b-1", "Releasing", **{"from": "a"})
     alone.run(5)
     assert key.state is State.UNASSIGNED
     spoken = [orjson.loads(value or b"") for name, value, _ in alone.channel[read:] if name == HEARTBEAT]
@@ -149,21 +148,3 @@ def test_nothing_that_waits_goes_out_while_a_cold_start_is_in_doubt() -> None:
     assert alone.engine.context.in_doubt
     alone.put(HEARTBEAT, heartbeat("b-1", len(alone.channel) - 1))
     assert BUNDLE not in keys(alone)
-
-
-def releasing(key: KeyState) -> bytes:
-    """Another broker's proposal that the owner lets go."""
-    return orjson.dumps(
-        {
-            "format": 1,
-            "kind": "proposal",
-            "id": "r1",
-            "version": key.version + 1,
-            "base": key.accepted_id,
-            "covers": 0,
-            "state": "Releasing",
-            "from": "a",
-            "to": None,
-            "by": {"broker": "b", "incarnation": "b-1"},
-        }
-    )

@@ -13,6 +13,7 @@ from statechannel.protocol.keys import Writer
 from statechannel.protocol.states import IN_FLIGHT, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
+from tests.support.view_log import ViewLog
 
 TOP, HALF, QUARTER = 0xFFFFFFFF, 0x80000000, 0x40000000
 LOW, HIGH = f"t/n/{range_name(0, HALF)}", f"t/n/{range_name(HALF, TOP)}"
@@ -20,36 +21,13 @@ LOWER, UPPER = f"t/n/{range_name(0, QUARTER)}", f"t/n/{range_name(QUARTER, HALF)
 RANGES = [range_name(0, HALF), range_name(HALF, TOP)]
 
 
-class Log:
-    def __init__(self) -> None:
-        self.view = View(0, 1)
-
-    def write(self, key: str, *, writer: str = "b1", **fields: Any) -> Verdict:
-        by = {"broker": writer, "incarnation": f"{writer}-1"}
-        result = {"format": 1, "kind": "proposal", "covers": self.view.applied, "by": by, **fields}
-        if "/0x" in key:
-            result = {"from": None, "to": None} | result
-        verdict = self.put(key.encode(), orjson.dumps(result))
-        counted(self.view)
-        return verdict
+class Log(ViewLog):
+    """Its view is counted anew after each record."""
 
     def put(self, key: bytes | None, value: bytes | None) -> Verdict:
-        verdict = self.view.read(self.view.applied + 1, key, value).verdict
+        verdict = super().put(key, value)
         counted(self.view)
         return verdict
-
-    def create(self, version: int = 1, base: str | None = None, name: str = "t/n", id_: str = "ns") -> None:
-        children = {"children": RANGES}
-        assert self.write(name, id=id_, version=version, base=base, state="Active", **children) is Verdict.ACCEPTED
-
-    def move(self, key: str, state: str, from_: str | None = None, to: str | None = None, **more: Any) -> None:
-        held = self.view.get(key)
-        fields = {"id": f"m{self.view.applied}", "version": held.version + 1, "base": held.accepted_id, "state": state}
-        assert self.write(key, **fields | {"from": from_, "to": to} | more) is Verdict.ACCEPTED
-
-    def own(self, key: str, broker: str = "b1") -> None:
-        self.move(key, "Assigning", to=broker)
-        self.move(key, "Assigned", to=broker, writer=broker)
 
     def split(self, key: str, *children: str, broker: str = "b1") -> None:
         self.move(key, "Splitting", from_=broker, writer=broker)
@@ -80,7 +58,7 @@ def counted(view: View) -> None:
 @pytest.fixture
 def log() -> Log:
     log = Log()
-    log.create()
+    log.create(children=RANGES)
     return log
 
 
@@ -105,7 +83,7 @@ def test_a_life_with_every_move(log):
     highest = log.view.get("t/n").ring.highest
     assert log.write("t/n", id="end", version=highest + 1, base="ns", state="Deleted") is Verdict.ACCEPTED
     assert [key.name for key in log.view.existing()] == ["t/n"]
-    log.create(highest + 2, "end", id_="ns2")
+    log.create(highest + 2, "end", id_="ns2", children=RANGES)
     assert {key.name: (key.state, key.version) for key in log.view.live()} == {
         LOW: (State.UNASSIGNED, highest + 2),
         HIGH: (State.UNASSIGNED, highest + 2),
@@ -117,7 +95,7 @@ def test_a_life_with_every_move(log):
 
 def test_keys_of_an_ended_ring_are_forgotten_unless_something_settled_them_or_they_are_in_debt(log):
     other = Log()
-    other.create()
+    other.create(children=RANGES)
     assert other.write("t/n", id="end", version=2, base="ns", state="Deleted") is Verdict.ACCEPTED
     assert list(other.view.keys) == [b"t/n"], "nothing was ever written on the bundles"
     log.own(LOW)
@@ -136,7 +114,7 @@ def test_a_key_settled_by_the_first_record_of_a_log_is_kept_too():
     assert view.read(0, LOW.encode(), None).verdict is Verdict.PURGED
     log = Log()
     log.view = view
-    log.create()
+    log.create(children=RANGES)
     assert log.write("t/n", id="end", version=2, base="ns", state="Deleted") is Verdict.ACCEPTED
     assert view.keys[LOW.encode()].settled == 0
 

@@ -166,21 +166,9 @@ def take(engine: LoneEngine, bundles: list[bytes]) -> None:
         key = engine.engine.key(bundle.decode())
         assert key is not None
         assert key.state is State.ASSIGNING
-        record = {
-            "format": 1,
-            "kind": "proposal",
-            "id": f"t{len(engine.channel)}",
-            "covers": len(engine.channel) - 1,
-            "by": {"broker": "b", "incarnation": "b-1"},
-            "version": key.version + 1,
-            "base": key.accepted_id,
-            "state": State.ASSIGNED,
-            "from": "a",
-            "to": "b",
-            "flow": key.flow,
-            "operation": key.operation,
-        }
-        engine.put(bundle, orjson.dumps(record))
+        engine.move(
+            key.name, "b-1", State.ASSIGNED, **{"from": "a", "to": "b", "flow": key.flow, "operation": key.operation}
+        )
 
 
 def test_all_bundles_leave_and_then_the_broker() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.embedded import JarsUnavailableError, find_jars, jars, prepare_jars
+from statechannel.embedded import JarsUnavailableError, jars, prepare_jars
 from statechannel.embedded.jars import KAFKA_JARS, Jar, PinnedJars
 
 CONTENTS = {"org.one:one:1.0": b"first jar", "org.two:two:2.0": b"second jar"}
@@ -58,7 +58,7 @@ def test_committed_list_is_whole() -> None:
 
 
 def test_empty_cache_means_none(small_list: Path) -> None:
-    assert find_jars() is None
+    assert jars.KAFKA_JARS.find() is None
 
 
 def test_cache_is_filled_once(small_list: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,14 +79,14 @@ def test_fetched_jar_with_other_content_never_enters_the_cache(
     fake_fetch(monkeypatch, two=b"something else")
     with pytest.raises(JarsUnavailableError, match=r"two-2\.0\.jar is not the listed org\.two"):
         prepare_jars()
-    assert find_jars() is None
+    assert jars.KAFKA_JARS.find() is None
 
 
 def test_changed_jar_in_the_cache_is_refused(small_list: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_fetch(monkeypatch)
     prepare_jars()[1].write_bytes(b"second jaR")
     with pytest.raises(JarsUnavailableError, match="SHA-256 differs") as error:
-        find_jars()
+        jars.KAFKA_JARS.find()
     assert error.value.hint.startswith("remove ")
 
 

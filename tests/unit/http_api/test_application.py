@@ -10,13 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from statechannel.broker.request_record import Request
 from statechannel.engine.commands import Done, Rejected
 from statechannel.http_api.access import HttpAccessError, HttpCallers, digest_of, new_token
 from statechannel.http_api.actions import operation_of
 from statechannel.http_api.application import STRICT_HEADERS, RateLimit, application
 from statechannel.http_api.openapi import document_of
 from statechannel.http_api.problems import REASONS, ProblemError
+from statechannel.operations.request_record import Request
 from tests.http_fuzz import fuzz
 from tests.support.http_fakes import BUNDLE, CLIENT, PATH, FakeRequests, Rig, accept, broker_row, http_settings, rigged
 
@@ -184,7 +184,7 @@ async def test_a_transfer_is_checked_written_and_waited_for():
         assert (answer.json()["answer"], answer.json()["executed_by"]) == ("accepted", "b1")
         may_take, transfer = rig.requests.written
         assert (may_take.args["ask"], may_take.args["to"]) == ("may-take", "leader")
-        assert transfer.args == {"name": BUNDLE, "destination": "b2", "reason": "disks"}
+        assert transfer.args == {"name": BUNDLE, "destination": "b2", "reason": "disks", "force": False}
         assert transfer.by == "ann@127.0.0.1"
         shown = (await client.get(answer.headers["location"])).json()
         assert (shown["command"], shown["by"], shown["result"]) == ("transfer", "ann@127.0.0.1", "transferred")
@@ -490,7 +490,7 @@ def test_a_port_for_others_needs_callers(access_file):
 
 def test_the_kept_description_is_current():
     rig = Rig(http_settings())
-    kept = json.loads((DESIGN / "openapi.json").read_text(encoding="utf-8"))
+    kept = json.loads((DESIGN / "reference" / "openapi.json").read_text(encoding="utf-8"))
     assert kept == document_of(rig.routes)  # `make docs`
 
 

@@ -2,8 +2,8 @@
 
 import orjson
 
-from shedders.cli.http_changes import decision_document
-from statechannel.cli.http_changes import BrokerEvents
+from shedders.http_api import decision_document
+from statechannel.http_api.change_sources import BrokerEvents
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.decision_records import record as made_record
 

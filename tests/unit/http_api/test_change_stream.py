@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from statechannel.http_api import change_stream
 from statechannel.http_api.change_sources import ChangeSource, SourceEvent
 from statechannel.http_api.change_stream import ChangesHub, parse_position
 from statechannel.http_api.problems import ProblemError
@@ -346,48 +345,6 @@ async def test_a_source_that_cannot_be_read_is_said():
             await anext(hub.stream(None, frozenset({"event"})))
         assert refused.value.reason == "not-current"
         await stream.aclose()
-
-
-async def test_changes_are_encoded_once_for_all_readers(monkeypatch):
-    encoded = []
-    encode = change_stream._event
-
-    def counted(*arguments):
-        encoded.append(arguments)
-        return encode(*arguments)
-
-    async with following(readers_max=100) as (cluster, hub):
-        streams = [hub.stream(None) for _ in range(100)]
-        waiting = []
-        for stream in streams:
-            await anext(stream)
-            waiting.append(asyncio.ensure_future(anext(stream)))
-        await asyncio.sleep(0)
-        monkeypatch.setattr(change_stream, "_event", counted)
-        cluster.add(*(change(offset) for offset in range(10, 30)))
-        parts = await asyncio.gather(*waiting)
-        assert len({id(part) for part in parts}) == 1
-        assert len(events(parts[0])) == len(encoded) == 20
-        for stream in streams:
-            await stream.aclose()
-
-
-async def test_a_catch_up_that_takes_nothing_loses_its_turn():
-    class Long(FakeCluster):
-        async def past(self, since, ends):
-            for offset in range(since[0], ends[0]):
-                yield [change(offset)]
-
-    async with following(Long, catch_ups_max=1, receive_timeout_s=0.1) as (_, hub):
-        idle = hub.stream("1")
-        (first,) = await take(idle, 1)
-        assert [event[2]["offset"] for event in await take(hub.stream("1"), 9)] == list(range(1, 10))
-        rest = await take(idle, 1)
-        while rest[-1][1] != "cut-off":
-            rest += await take(idle, 1)
-        assert rest[-1][2]["reason"] == "too-slow"
-        (resumed,) = await take(hub.stream(rest[-1][2]["since"]), 1)
-        assert resumed[2]["offset"] == first[2]["offset"] + len(rest)
 
 
 async def test_who_takes_slowly_gives_way_to_who_waits():

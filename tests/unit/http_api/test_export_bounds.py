@@ -1,15 +1,22 @@
 """How much of a log an audit question over HTTP reads, and where it says that it stopped."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
-from statechannel.cli import http_audit
-from statechannel.cli.kit.channel_view import not_found
-from statechannel.cli.kit.live_log import ExportBounds
-from statechannel.errors import StateChannelError
+from statechannel.errors import NotFoundError, StateChannelError
 from statechannel.http_api.problems import ProblemError
+from statechannel.http_api.routes import ApiCall, Caller, TopicAnswers
 from statechannel.kafka.tail import Span
 from statechannel.protocol.log import RecordRead, Topic
-from tests.support.http_fakes import FakeCluster, http_settings
+from statechannel.queries import live_log
+from statechannel.queries.audit import from_log
+from statechannel.queries.live_log import ExportBounds
+from statechannel.queries.query import Query
+from statechannel.settings import load
+from statechannel.settings.groups_cluster import AccessRole
+from tests.support.http_fakes import http_settings
 
 
 @pytest.mark.parametrize(
@@ -42,18 +49,31 @@ def test_where_the_time_is_up_the_rest_is_left_out(time_s, read, stopped_at):
 
 @pytest.mark.parametrize("size", [5, 2_000_000])
 async def test_what_a_part_of_the_log_does_not_have_is_not_said_to_have_been_missing(size, monkeypatch, tmp_path):
-    monkeypatch.setattr(http_audit, "export_live", lambda _, __, bounds: bounds.spans([Span(0, 0, size)]))
-    answers = http_audit.LogAnswers(FakeCluster(http_settings(audit_records_max=1_000)))
+    monkeypatch.setattr(live_log, "export_live", lambda _, __, bounds: bounds.spans([Span(0, 0, size)]))
 
-    def look(asked):
+    def look(asked, _):
         asked.source.export(tmp_path)
-        raise not_found("t/n did not exist then", hint="see its history")
+        raise NotFoundError("t/n did not exist then", hint="see its history")
 
+    route = TopicAnswers(http_settings(audit_records_max=1_000)).route(Query("q", "", "/q", from_log(look), dict))
     with pytest.raises(StateChannelError) as refused:
-        await answers._of(look)
+        await route.handler(ApiCall(Caller("ann", AccessRole.READ, "192.0.2.1"), {}, None, None, {}))
     if size == 5:
         assert not isinstance(refused.value, ProblemError)
     else:
         document = refused.value.document()
         assert (document["reason"], document["retryable"]) == ("answer-late", False)
         assert document["log"] == {"complete": False, "stopped_at": {"0": 1_000}}
+
+
+def test_kafka_properties_are_read_once_and_waits_are_no_notes(tmp_path: Path) -> None:
+    properties = tmp_path / "kafka.properties"
+    properties.write_text("client.id=x\n")
+    kafka = {"bootstrap_servers": "127.0.0.1:1", "properties_file": str(properties)}
+    answers = TopicAnswers(load(overrides={"kafka": kafka, "http": {"port": 0}}))
+    for _ in range(2):
+        assert asyncio.run(answers.of(lambda connection: {"shows waits": not connection.notified})) == {
+            "shows waits": False,
+            "notes": [],
+        }
+        properties.unlink(missing_ok=True)

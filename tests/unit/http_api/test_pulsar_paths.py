@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedders.cli import http_routes as balancer_routes
-from statechannel.cli import http_routes as command_routes
+from shedders import http_api as balancer_routes
+from shedders.policies.book import PolicyBook
+from shedders.queries import policies as policy_queries
 from statechannel.engine.commands import Done, Owned, Rejected, Unknown, Unowned
 from statechannel.http_api.openapi import document_of
 from statechannel.http_api.problems import ProblemError
@@ -167,9 +168,9 @@ async def test_a_transfer_an_unload_and_a_split_are_requests_that_are_waited_for
             (request.asked, dict(request.args)) for request in rig.requests.written if request.asked != "extension"
         ]
         assert changed == [
-            ("transfer", {"name": BUNDLE, "destination": "b2"}),
-            ("unload", {"name": BUNDLE}),
-            ("unload", {"name": BUNDLE}),
+            ("transfer", {"name": BUNDLE, "destination": "b2", "force": False}),
+            ("unload", {"name": BUNDLE, "force": False}),
+            ("unload", {"name": BUNDLE, "force": False}),
             ("split", {"name": BUNDLE, "parts": 2}),
             ("split", {"name": BUNDLE, "at": [1, 3_000_000_000]}),
         ]
@@ -414,10 +415,8 @@ def test_a_namespace_of_any_characters_is_one_or_is_refused():
 def policies(monkeypatch):
     """Policies that are kept in a mapping in place of Kafka's topic."""
     kept = {}
-    connection = SimpleNamespace(within=lambda _: None)
-    monkeypatch.setattr(command_routes, "connection_of", lambda _: connection)
 
-    def document(_, **__):
+    def document(*_):
         entries = [
             {"kind": kind, "name": name, "override": False, "value": value} for (kind, name), value in kept.items()
         ]
@@ -431,7 +430,8 @@ def policies(monkeypatch):
         del kept[str(key.kind), key.name]
         return SimpleNamespace(written=None, fields=dict)
 
-    monkeypatch.setattr(balancer_routes, "policies_document", document)
+    monkeypatch.setattr(policy_queries, "book_of", lambda *_, **__: PolicyBook())
+    monkeypatch.setattr(policy_queries, "policies_document", document)
     monkeypatch.setattr(balancer_routes, "put", put)
     monkeypatch.setattr(balancer_routes, "take_away", take_away)
     return kept

@@ -11,11 +11,11 @@ import pytest
 import trustme
 
 from statechannel.kafka.addresses import (
-    FirstLook,
     KafkaAddress,
     PortState,
     addresses_of,
     require_answer,
+    require_listener,
     silence_of,
     state_of,
 )
@@ -127,17 +127,13 @@ def plain(connection: socket.socket) -> None:
         connection.sendall(API_VERSIONS_ANSWER)
 
 
-def look(address: str, protocol: str, within_s: float = 0.0) -> None:
-    FirstLook(address, protocol, within_s).require_listener()
-
-
 def test_kafka_without_tls() -> None:
     with listener(plain) as address:
-        look(address, "plaintext")
-        look(address, "SASL_PLAINTEXT")
+        require_listener(address, "plaintext", 0.0)
+        require_listener(address, "SASL_PLAINTEXT", 0.0)
         for protocol in ("ssl", "SASL_SSL"):
             with pytest.raises(KafkaUnavailableError, match="does not use TLS, which this client expects"):
-                look(address, protocol)
+                require_listener(address, protocol, 0.0)
 
 
 def test_kafka_with_tls() -> None:
@@ -148,9 +144,9 @@ def test_kafka_with_tls() -> None:
         context.wrap_socket(connection, server_side=True)
 
     with listener(serve) as address:
-        look(address, "ssl")
+        require_listener(address, "ssl", 0.0)
         with pytest.raises(KafkaUnavailableError, match="expects TLS, which this client does not use"):
-            look(address, "plaintext")
+            require_listener(address, "plaintext", 0.0)
 
 
 def test_kafka_with_tls_that_refuses_other_requests_by_an_alert() -> None:
@@ -159,9 +155,9 @@ def test_kafka_with_tls_that_refuses_other_requests_by_an_alert() -> None:
         connection.sendall(bytes.fromhex("15030100020246"))
 
     with listener(alert) as address:
-        look(address, "ssl")
+        require_listener(address, "ssl", 0.0)
         with pytest.raises(KafkaUnavailableError, match="expects TLS, which this client does not use"):
-            look(address, "plaintext")
+            require_listener(address, "plaintext", 0.0)
 
 
 def test_the_host_is_named_in_the_first_message_of_tls() -> None:
@@ -175,15 +171,15 @@ def test_the_host_is_named_in_the_first_message_of_tls() -> None:
         context.wrap_socket(connection, server_side=True)
 
     with listener(serve) as address:
-        look(f"localhost:{address.rpartition(':')[2]}", "ssl")
-        look(address, "ssl")
+        require_listener(f"localhost:{address.rpartition(':')[2]}", "ssl", 0.0)
+        require_listener(address, "ssl", 0.0)
     assert named == ["localhost", None]
 
 
 def test_a_port_that_listens_without_an_answer_is_a_process_that_hangs() -> None:
     with socket.create_server(("127.0.0.1", 0)) as suspended:  # the kernel takes the connection, no program accepts it
         address = f"127.0.0.1:{suspended.getsockname()[1]}"
-        look(address, "plaintext")
+        require_listener(address, "plaintext", 0.0)
         assert silence_of(address, "plaintext") is PortState.NO_ANSWER
         assert silence_of(f"127.0.0.1:1,{address}", "SASL_SSL") is PortState.NO_ANSWER
     assert silence_of(address, "plaintext") is None, "nothing listens any more"
@@ -206,7 +202,7 @@ def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:
     with listener(plain) as address:
         pass
     with pytest.raises(KafkaUnavailableError, match="refuses the connection") as refused:
-        look(address, "plaintext")
+        require_listener(address, "plaintext", 0.0)
     assert "refused_wait_s" in refused.value.hint
 
     def unknown(*_: object, **__: object) -> None:
@@ -214,7 +210,7 @@ def test_no_listener_and_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket, "create_connection", unknown)
     with pytest.raises(KafkaUnavailableError, match=r"Kafka at nosuch:1 cannot be found: .*no such name"):
-        look("nosuch:1", "plaintext")
+        require_listener("nosuch:1", "plaintext", 0.0)
 
 
 def test_a_name_that_does_not_resolve_yet_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +223,7 @@ def test_a_name_that_does_not_resolve_yet_is_looked_for_again(monkeypatch: pytes
 
     with listener(plain) as address:
         monkeypatch.setattr(socket, "create_connection", late)
-        look(address, "plaintext", within_s=60.0)
+        require_listener(address, "plaintext", within_s=60.0)
     assert refusals == []
 
 
@@ -272,7 +268,7 @@ def test_the_first_of_several_that_answers_is_enough() -> None:
     with listener(plain) as gone:
         pass
     with listener(plain) as address:
-        look(f"{gone},{address}", "plaintext")
+        require_listener(f"{gone},{address}", "plaintext", 0.0)
         assert state_of(f"{gone},{address}", "plaintext") is PortState.ANSWERS
     assert state_of(f"{gone},{address}", "plaintext") is PortState.ABSENT
 
@@ -280,7 +276,7 @@ def test_the_first_of_several_that_answers_is_enough() -> None:
 def test_silence_is_left_to_the_client_that_waits_for_it() -> None:
     server = socket.create_server(("127.0.0.1", 0))
     with server:
-        look(f"127.0.0.1:{server.getsockname()[1]}", "plaintext")
+        require_listener(f"127.0.0.1:{server.getsockname()[1]}", "plaintext", 0.0)
 
 
 def test_a_kafka_that_restarts_is_waited_for() -> None:
@@ -299,7 +295,7 @@ def test_a_kafka_that_restarts_is_waited_for() -> None:
 
     timer = threading.Timer(0.5, restart)
     timer.start()
-    look(address, "plaintext", within_s=60.0)
+    require_listener(address, "plaintext", within_s=60.0)
     timer.join()
     assert again.is_set()
 
@@ -312,5 +308,5 @@ def test_a_port_of_something_else_is_named_as_that(protocol: str, words: bytes) 
         connection.sendall(words)
 
     with listener(talk) as address, pytest.raises(KafkaUnavailableError) as refused:
-        look(address, protocol)
+        require_listener(address, protocol, 0.0)
     assert str(refused.value) == f"Kafka at {address} answers as another kind of server, no Kafka"

@@ -11,7 +11,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, ThrottleEvent
 from statechannel.kafka.client_settings import (
     FIXED_KEYS,
     ClientSettings,
-    ClientTuning,
     make_client,
     names_servers,
     parse_override,
@@ -22,6 +21,7 @@ from statechannel.kafka.client_settings import (
 )
 from statechannel.kafka.errors import ClientSettingRefusedError, KafkaAccessDeniedError, KafkaAdapterError
 from statechannel.settings import load
+from statechannel.settings.groups_cluster import KafkaSettings
 
 SASL = {
     "security.protocol": "SASL_SSL",
@@ -208,7 +208,7 @@ def test_an_unreadable_file_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_the_clients_have_what_the_protocol_rests_on() -> None:
-    tuning = ClientTuning(delivery_timeout_ms=7_000, session_timeout_ms=2_000)
+    tuning = KafkaSettings.model_construct(delivery_timeout_ms=7_000, session_timeout_ms=2_000)
     settings = ClientSettings("h:1", tuning=tuning)
     producer = settings.producer_config()
     assert (producer["acks"], producer["enable.idempotence"], producer["linger.ms"]) == (
@@ -238,13 +238,15 @@ def test_the_clients_have_what_the_protocol_rests_on() -> None:
 def test_a_member_of_the_election_lives_as_long_as_its_session(
     session_ms: int, heartbeat_ms: int, poll_ms: int
 ) -> None:
-    config = ClientSettings("h:1", tuning=ClientTuning(session_timeout_ms=session_ms)).election_config("g")
+    config = ClientSettings("h:1", tuning=KafkaSettings.model_construct(session_timeout_ms=session_ms)).election_config(
+        "g"
+    )
     assert (config["heartbeat.interval.ms"], config["max.poll.interval.ms"]) == (heartbeat_ms, poll_ms)
 
 
 @pytest.mark.parametrize(("request_ms", "setup_ms"), [(500, 1_000), (1_000, 1_000), (5_000, 5_000)])
 def test_a_connection_has_the_time_of_a_request_and_a_second_at_least(request_ms: int, setup_ms: int) -> None:
-    settings = ClientSettings("h:1", tuning=ClientTuning(request_timeout_ms=request_ms))
+    settings = ClientSettings("h:1", tuning=KafkaSettings.model_construct(request_timeout_ms=request_ms))
     assert {config["socket.connection.setup.timeout.ms"] for config in configs(settings)} == {setup_ms}
 
 
@@ -262,7 +264,7 @@ def test_the_tree_of_settings_reaches_the_clients() -> None:
     kafka["properties"] = {}
     assert to_client(load(overrides={"kafka": kafka}), client_id="b1").client_id == "b1"
     topics = to_topics(load(overrides={"channel": {"name": "mine", "segment_ms": 77_000}}))
-    assert (topics.channel, topics.lags.segment_ms) == ("mine", 77_000)
+    assert (topics.channel, topics.settings.segment_ms) == ("mine", 77_000)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from statechannel.engine.inputs import Input, LeadershipChanged
 from statechannel.kafka import election as election_module
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.election import LeaderElection, LoopProgress
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.waits import WAIT_S, wait_until
 
 LIMIT_S = 6.0
@@ -109,7 +110,7 @@ class Bench:
     ) -> None:
         self.inputs: list[Input] = []
         self.failures: list[BaseException] = []
-        tuning = ClientTuning(session_timeout_ms=session_ms)
+        tuning = KafkaSettings.model_construct(session_timeout_ms=session_ms)
         settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1", tuning=tuning)
         self.election = LeaderElection(
             settings,

@@ -14,11 +14,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from statechannel.engine.inputs import Input, LeaderEpochBegan, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka import reader as reader_module
 from statechannel.kafka.admin import Place
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.topic_watch import TopicFindings
 from statechannel.kafka.topics import TopicInfo
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.waits import wait_until
 
 NAME, END = "c", 6
@@ -133,7 +134,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> LosingKafka:
 def reading(
     kafka: LosingKafka, topic: Topic = Topic.CHANNEL, grace_s: float = 10.0, **tuning: Any
 ) -> Iterator[LogReader]:
-    settings = ClientSettings("127.0.0.1:1", tuning=ClientTuning(topic_grace_s=grace_s))
+    settings = ClientSettings("127.0.0.1:1", tuning=KafkaSettings.model_construct(topic_grace_s=grace_s))
     opened = LogReader(
         settings,
         {topic: TopicInfo(NAME, "id", 1, 1, {})},

@@ -11,14 +11,15 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from statechannel.kafka import partition_consumer
 from statechannel.kafka.admin import Place
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.partition_consumer import EndWatch, PartitionConsumer, close_aside
 from statechannel.kafka.topic_watch import TopicFindings
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.scripted_consumer import ScriptedConsumer, end, event, record
 from tests.support.waits import wait_until
 
 PLACE = ("c", 0)
-SETTINGS = ClientSettings("h:1", tuning=ClientTuning(stall_timeout_s=10.0))
+SETTINGS = ClientSettings("h:1", tuning=KafkaSettings.model_construct(stall_timeout_s=10.0))
 
 
 class Watch:

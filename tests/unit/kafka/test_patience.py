@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened
 from statechannel.kafka import admin as admin_module
-from statechannel.kafka import partition_consumer, reader, tail, topics
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka import partition_consumer, reader, tail
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
     KafkaAccessDeniedError,
     KafkaUnavailableError,
@@ -22,6 +22,9 @@ from statechannel.kafka.errors import (
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import TopicAdmin, TopicInfo, create_topics
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
+from tests.support.scripted_admin import ALWAYS, ScriptedAdmin, answered, node, part, refusal, scripted_admin
+from tests.support.scripted_consumer import event, record
 from tests.support.waits import WAIT_S
 
 NOT_YET = (
@@ -32,7 +35,7 @@ NOT_YET = (
     KafkaError._TRANSPORT,
     KafkaError._TIMED_OUT,
 )
-SETTINGS = ClientSettings("127.0.0.1:1", tuning=ClientTuning(topic_grace_s=0.5))
+SETTINGS = ClientSettings("127.0.0.1:1", tuning=KafkaSettings.model_construct(topic_grace_s=0.5))
 NAMES = ChannelTopics("c")
 
 
@@ -49,10 +52,6 @@ class Script:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-
-def failure(code: int) -> KafkaException:
-    return KafkaException(KafkaError(code))
 
 
 # --- a partition's end ----------------------------------------------------------------------------------------------
@@ -81,26 +80,26 @@ def open_tail(timeout_s: float = 5.0) -> tail.PartitionTail:
 
 @pytest.mark.parametrize("code", NOT_YET)
 def test_the_end_is_asked_for_again_until_there_is_a_leader(consumer: FakeConsumer, code: int) -> None:
-    consumer.get_watermark_offsets = Script(failure(code), failure(code), (1, 3))
+    consumer.get_watermark_offsets = Script(refusal(code), refusal(code), (1, 3))
     assert open_tail().span() == tail.Span(1, 1, 3)
 
 
 @pytest.mark.parametrize("code", NOT_YET)
 def test_a_time_is_looked_for_again_whichever_way_the_error_came(consumer: FakeConsumer, code: int) -> None:
     inside = SimpleNamespace(offset=1_700_000_000_000, error=KafkaError(code))
-    consumer.offsets_for_times = Script(failure(code), [inside], [TopicPartition("c", 0, 2)])
+    consumer.offsets_for_times = Script(refusal(code), [inside], [TopicPartition("c", 0, 2)])
     assert open_tail().span(from_time_ms=1_700_000_000_000) == tail.Span(0, 2, 3)
 
 
 def test_what_will_not_change_is_said_at_once(consumer: FakeConsumer) -> None:
-    consumer.get_watermark_offsets = Script(failure(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    consumer.get_watermark_offsets = Script(refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(KafkaAccessDeniedError):
         open_tail().span()
     assert consumer.get_watermark_offsets.asked == 1
 
 
 def test_a_topic_that_stays_missing_is_said_to_be_after_the_grace(consumer: FakeConsumer) -> None:
-    consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    consumer.get_watermark_offsets = Script(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
     began_s = time.monotonic()
     with pytest.raises(TopicMissingError):
         open_tail(600.0).span()
@@ -108,47 +107,25 @@ def test_a_topic_that_stays_missing_is_said_to_be_after_the_grace(consumer: Fake
 
 
 def test_no_leader_ever_is_said_within_the_bound(consumer: FakeConsumer) -> None:
-    consumer.get_watermark_offsets = Script(failure(KafkaError.NOT_LEADER_FOR_PARTITION))
+    consumer.get_watermark_offsets = Script(refusal(KafkaError.NOT_LEADER_FOR_PARTITION))
     with pytest.raises(KafkaUnavailableError, match="querying the end of c-0"):
         open_tail(0.6).span()
     assert consumer.get_watermark_offsets.asked > 2
 
 
-class FakeMessage:
-    def __init__(self, offset: int, code: int | None = None) -> None:
-        self.of, self.code = offset, code
-
-    def error(self) -> KafkaError | None:
-        return None if self.code is None else KafkaError(self.code)
-
-    def offset(self) -> int:
-        return self.of
-
-    def leader_epoch(self) -> int:
-        return 1
-
-    def timestamp(self) -> tuple[int, int]:
-        return (2, 7)
-
-    def key(self) -> bytes:
-        return b"k"
-
-    value = key
-
-
 @pytest.mark.parametrize("code", NOT_YET)
 def test_reading_goes_on_over_what_passes(consumer: FakeConsumer, code: int) -> None:
-    consumer.poll = Script(FakeMessage(0, code), FakeMessage(0), FakeMessage(1, code), FakeMessage(1), None)
+    consumer.poll = Script(event(code, 0), record(0), event(code, 1), record(1), None)
     records = list(open_tail().records(tail.Span(0, 0, 2)))
-    assert records == [RecordRead(Topic.CHANNEL, 0, offset, 7, b"k", b"k") for offset in (0, 1)]
+    assert records == [RecordRead(Topic.CHANNEL, 0, offset, 7, b"k", b"v") for offset in (0, 1)]
 
 
 @pytest.mark.parametrize("read", [lambda t: t.records(tail.Span(0, 0, 2)), lambda t: t.follow(0)])
 def test_reading_a_topic_that_is_gone_ends_after_the_grace_though_it_is_told_once(
     consumer: FakeConsumer, read: Callable[[tail.PartitionTail], object]
 ) -> None:
-    consumer.poll = Script(FakeMessage(0, KafkaError.UNKNOWN_TOPIC_OR_PART), None)
-    consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    consumer.poll = Script(event(KafkaError.UNKNOWN_TOPIC_OR_PART, 0), None)
+    consumer.get_watermark_offsets = Script(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
     with pytest.raises(TopicMissingError):
         list(read(open_tail()))  # type: ignore[call-overload]
 
@@ -168,7 +145,7 @@ def open_reader(monkeypatch: pytest.MonkeyPatch) -> tuple[reader.LogReader, list
 def test_a_partition_is_not_broken_because_a_broker_has_not_learned_of_it(
     consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    consumer.get_watermark_offsets = Script(failure(code), failure(code), (0, 3))
+    consumer.get_watermark_offsets = Script(refusal(code), refusal(code), (0, 3))
     reading, got = open_reader(monkeypatch)
     for _ in range(3):
         reading._step()
@@ -178,7 +155,7 @@ def test_a_partition_is_not_broken_because_a_broker_has_not_learned_of_it(
 def test_a_partition_of_a_topic_that_stays_missing_is_broken_after_the_grace(
     consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    consumer.get_watermark_offsets = Script(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
     reading, got = open_reader(monkeypatch)
     began_s = time.monotonic()
     while not got and time.monotonic() - began_s < 5.0:
@@ -201,16 +178,16 @@ def test_one_call_without_an_answer_is_no_outage_though_there_was_one_long_befor
     reading, _ = open_reader(monkeypatch)
     said = outages_of(reading, monkeypatch)
     (partition,) = reading._partitions.values()
-    consumer.get_watermark_offsets = Script(failure(KafkaError._TRANSPORT))
+    consumer.get_watermark_offsets = Script(refusal(KafkaError._TRANSPORT))
     reading._watermarks(partition)
     if ends == "missing":
-        consumer.get_watermark_offsets = Script(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        consumer.get_watermark_offsets = Script(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
         reading._watermarks(partition)
     else:
         reading._break(partition, "it was deleted")
     later_s = time.monotonic() + 3600.0
     monkeypatch.setattr(reader.time, "monotonic", lambda: later_s)
-    consumer.get_watermark_offsets = Script(failure(KafkaError._TRANSPORT))
+    consumer.get_watermark_offsets = Script(refusal(KafkaError._TRANSPORT))
     reading._watermarks(partition)
     assert said == []
 
@@ -218,84 +195,33 @@ def test_one_call_without_an_answer_is_no_outage_though_there_was_one_long_befor
 # --- topics ---------------------------------------------------------------------------------------------------------
 
 
-def done(answer: object) -> Future[Any]:
-    future: Future[Any] = Future()
-    if isinstance(answer, Exception):
-        future.set_exception(answer)
-    else:
-        future.set_result(answer)
-    return future
-
-
-class FakeAdmin:
-    """Every topic has one partition; `wrong` says how often which call fails, and with which code."""
-
-    def __init__(self) -> None:
-        self.wrong: dict[str, tuple[int, int]] = {}
-        self.calls: list[str] = []
-
-    def _answer(self, call: str, make: Callable[[], object]) -> Future[Any]:
-        self.calls.append(call)
-        left, code = self.wrong.get(call, (0, 0))
-        if left:
-            self.wrong[call] = (left - 1, code)
-            return done(failure(code))
-        return done(make())
-
-    def poll(self, _: float) -> int:
-        return 0
-
-    def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
-        self.created = {item.topic: item.config for item in new}
-        return {item.topic: self._answer("create", lambda: None) for item in new}
-
-    def describe_topics(self, wanted: Any, **_: object) -> dict[str, Future[Any]]:
-        part = SimpleNamespace(id=0, leader=SimpleNamespace(id=1), replicas=[SimpleNamespace(id=1)], isr=[])
-        return {
-            name: self._answer("describe", lambda: SimpleNamespace(partitions=[part], topic_id="id"))
-            for name in wanted.topic_names
-        }
-
-    def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
-        def entries(name: str) -> object:
-            return {key: SimpleNamespace(value=value) for key, value in self.created[name].items()}
-
-        return {resource: self._answer("configs", lambda item=resource: entries(item.name)) for resource in resources}  # type: ignore[misc]
-
-    def list_offsets(self, places: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
-        return {place: self._answer("offsets", lambda: SimpleNamespace(offset=0)) for place in places}
-
-
 @pytest.fixture
-def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
-    fake = FakeAdmin()
-    monkeypatch.setattr(admin_module, "AdminHandle", lambda *_: SimpleNamespace(client=fake))
-    monkeypatch.setattr(topics, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
-    return fake
+def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
+    return scripted_admin(monkeypatch)
 
 
 @pytest.mark.parametrize("code", [code for code in NOT_YET if code != KafkaError.UNKNOWN_TOPIC_OR_PART])
 @pytest.mark.parametrize("call", ["create", "describe", "configs", "offsets"])
-def test_creation_bears_what_passes(admin: FakeAdmin, call: str, code: int) -> None:
-    admin.wrong[call] = (3, code)
+def test_creation_bears_what_passes(admin: ScriptedAdmin, call: str, code: int) -> None:
+    admin.refusals[call] = (3, code)
     assert set(create_topics(SETTINGS, NAMES, timeout_s=5.0)) == set(NAMES.policies)
 
 
 @pytest.mark.parametrize("call", ["describe", "configs", "offsets"])
-def test_creation_bears_a_broker_that_has_not_heard_of_it(admin: FakeAdmin, call: str) -> None:
-    admin.wrong[call] = (3, KafkaError.UNKNOWN_TOPIC_OR_PART)
+def test_creation_bears_a_broker_that_has_not_heard_of_it(admin: ScriptedAdmin, call: str) -> None:
+    admin.refusals[call] = (3, KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert set(create_topics(SETTINGS, NAMES, timeout_s=5.0)) == set(NAMES.policies)
 
 
 @pytest.mark.parametrize("code", NOT_YET[:3])
-def test_a_topic_is_created_when_the_leader_of_each_partition_answers(admin: FakeAdmin, code: int) -> None:
-    admin.wrong["offsets"] = (10**9, code)
+def test_a_topic_is_created_when_the_leader_of_each_partition_answers(admin: ScriptedAdmin, code: int) -> None:
+    admin.refusals["offsets"] = (ALWAYS, code)
     with pytest.raises(KafkaUnavailableError, match="c-registry"):
         create_topics(SETTINGS, NAMES, timeout_s=0.5)
     assert "configs" not in admin.calls
 
 
-def test_a_broker_that_has_not_heard_of_the_new_topics_is_asked_again(admin: FakeAdmin) -> None:
+def test_a_broker_that_has_not_heard_of_the_new_topics_is_asked_again(admin: ScriptedAdmin) -> None:
     """The first broker waited for knows them all; another one is asked what they are like."""
     usable = len(NAMES.policies)
     plain = admin._answer
@@ -303,35 +229,40 @@ def test_a_broker_that_has_not_heard_of_the_new_topics_is_asked_again(admin: Fak
     def answer(call: str, make: Callable[[], object]) -> Future[Any]:
         if call == "describe" and usable < admin.calls.count("describe") + 1 <= 2 * usable:
             admin.calls.append(call)
-            return done(failure(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            return answered(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return plain(call, make)
 
     admin._answer = answer  # type: ignore[method-assign]
     assert set(create_topics(SETTINGS, NAMES, timeout_s=5.0)) == set(NAMES.policies)
 
 
-def test_a_topic_that_nobody_created_is_missing_at_once(admin: FakeAdmin) -> None:
-    admin.wrong["describe"] = (10**9, KafkaError.UNKNOWN_TOPIC_OR_PART)
+def test_a_topic_that_nobody_created_is_missing_at_once(admin: ScriptedAdmin) -> None:
+    admin.add("c", {}, [part(0, node(1))])
+    admin.refusals["describe"] = (ALWAYS, KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert TopicAdmin(SETTINGS, timeout_s=WAIT_S).describe(["c"]) == {}
     assert admin.calls == ["describe"]
 
 
-def test_describing_what_is_refused_is_not_repeated(admin: FakeAdmin) -> None:
-    admin.wrong["describe"] = (10**9, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+def test_describing_what_is_refused_is_not_repeated(admin: ScriptedAdmin) -> None:
+    admin.add("c", {}, [part(0, node(1))])
+    admin.refusals["describe"] = (ALWAYS, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaAccessDeniedError):
         TopicAdmin(SETTINGS, timeout_s=WAIT_S).describe(["c"])
     assert admin.calls == ["describe"]
 
 
-def test_after_a_call_without_an_answer_a_new_client_asks(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_call_without_an_answer_a_new_client_asks(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """librdkafka sometimes waits in vain for a group's coordinator, until the time-out."""
     bounds_s: list[float] = []
 
-    class SilentAdmin(FakeAdmin):
+    class SilentAdmin(ScriptedAdmin):
         def describe_topics(self, wanted: Any, **options: Any) -> dict[str, Future[Any]]:
             bounds_s.append(options["request_timeout"])
-            return {name: done(failure(KafkaError._TIMED_OUT)) for name in wanted.topic_names}
+            return {name: answered(refusal(KafkaError._TIMED_OUT)) for name in wanted.topic_names}
 
+    admin.add("c", {}, [part(0, node(1))])
     clients = iter([SilentAdmin(), SilentAdmin(), admin])
     monkeypatch.setattr(admin_module, "AdminHandle", lambda *_: SimpleNamespace(client=next(clients)))
     (topic,) = TopicAdmin(SETTINGS, timeout_s=90.0).places(["c"])

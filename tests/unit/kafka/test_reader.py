@@ -14,11 +14,12 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from statechannel.engine.inputs import HeadLost, Input, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka import reader as reader_module
 from statechannel.kafka.admin import Place
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.topic_watch import TopicFindings
 from statechannel.kafka.topics import TopicInfo
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.scripted_consumer import ScriptedConsumer
 from tests.support.waits import wait_until
 
@@ -119,7 +120,7 @@ class Rig:
         self.client.ends = {0: 3, 1: 3} if ends is None else ends
         self.client.script.extend(script)
         self.reader = LogReader(
-            ClientSettings("h:1", tuning=ClientTuning(topic_grace_s=60.0, stall_timeout_s=0.0)),
+            ClientSettings("h:1", tuning=KafkaSettings.model_construct(topic_grace_s=60.0, stall_timeout_s=0.0)),
             {topic: TopicInfo("c", "id", partitions, 1, {})},
             self.inputs.extend,
             group_id="g",

@@ -15,15 +15,16 @@ from confluent_kafka import Message, TopicPartition
 from statechannel.engine.inputs import Input, PartitionOpened
 from statechannel.kafka import light_topic, partition_consumer, reader, tail
 from statechannel.kafka.admin import Place
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.partition_consumer import DOUBLINGS_MAX, PollClock, Stall
 from statechannel.kafka.topic_watch import TopicFindings
 from statechannel.kafka.topics import TopicInfo
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.waits import WAIT_S, wait_until
 
-QUICK = ClientSettings("127.0.0.1:1", tuning=ClientTuning(stall_timeout_s=0.05))
+QUICK = ClientSettings("127.0.0.1:1", tuning=KafkaSettings.model_construct(stall_timeout_s=0.05))
 
 # --- what a stall is ------------------------------------------------------------------------------------------------
 
@@ -245,7 +246,7 @@ def test_a_bounded_reading_goes_on_with_a_new_client_too(silent_kafka: Callable[
 
 def test_who_gives_up_soon_tries_a_new_client_before(silent_kafka: Callable[..., SilentKafka]) -> None:
     kafka = silent_kafka({0: 10}, {0: 3})
-    patient = ClientSettings("127.0.0.1:1", tuning=ClientTuning(stall_timeout_s=WAIT_S))
+    patient = ClientSettings("127.0.0.1:1", tuning=KafkaSettings.model_construct(stall_timeout_s=WAIT_S))
     with tail.PartitionTail(patient, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=4.0) as opened:
         assert len(list(opened.records(tail.Span(0, 0, 10)))) == 10
     assert len(kafka.clients) == 2

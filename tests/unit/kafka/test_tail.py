@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from statechannel.kafka import partition_consumer, tail
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaAccessDeniedError,
@@ -21,9 +21,10 @@ from statechannel.kafka.errors import (
 from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, append_and_wait, side_tail
 from statechannel.kafka.topic_policy import plans_topic
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.scripted_consumer import ScriptedConsumer, end, event, record
 
-SETTINGS = ClientSettings("h:1", tuning=ClientTuning(topic_grace_s=0.01))
+SETTINGS = ClientSettings("h:1", tuning=KafkaSettings.model_construct(topic_grace_s=0.01))
 
 
 @pytest.fixture

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from statechannel.kafka import admin as admin_module
-from statechannel.kafka import topics
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError, TopicPolicyError
 from statechannel.kafka.topic_policy import ChannelTopics, plans_topic, samples_topic
 from statechannel.kafka.topics import (
@@ -27,103 +23,15 @@ from statechannel.kafka.topics import (
     server_version,
     verify_topics,
 )
+from statechannel.settings.groups_cluster import KafkaSettings
+from tests.support.scripted_admin import ALWAYS, ScriptedAdmin, node, part, scripted_admin
 
-SETTINGS = ClientSettings("h:1", tuning=ClientTuning(topic_grace_s=0.05))
-
-
-def node(number: int, rack: str | None = None) -> Any:
-    return SimpleNamespace(id=number, host=f"kafka{number}", port=9092, rack=rack)
-
-
-def part(number: int, leader: Any, replicas: tuple[int, ...] = (1,), isr: tuple[int, ...] = (1,)) -> Any:
-    return SimpleNamespace(id=number, leader=leader, replicas=[node(n) for n in replicas], isr=[node(n) for n in isr])
-
-
-def failed(code: int) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_exception(KafkaException(KafkaError(code)))
-    return future
-
-
-class FakeAdmin:
-    """A cluster.
-
-    Attributes:
-        topics: Its topics, by name.
-        settings: Of each topic and node.
-        refusals: Errors of calls, by their names; raised each time.
-    """
-
-    def __init__(self) -> None:
-        self.topics: dict[str, list[Any]] = {}
-        self.settings: dict[str, dict[str, Any]] = {}
-        self.refusals: dict[str, int] = {}
-        self.nodes = [node(2, "b"), node(1, "a")]
-        self.controller: Any = self.nodes[0]
-        self.members: list[Any] = []
-        self.created: dict[str, Any] = {}
-        self.calls: list[str] = []
-
-    def _answer(self, call: str, make: Callable[[], Any]) -> Future[Any]:
-        self.calls.append(call)
-        if call in self.refusals:
-            return failed(self.refusals[call])
-        future: Future[Any] = Future()
-        future.set_result(make())
-        return future
-
-    def poll(self, _: float) -> int:
-        return 0
-
-    def describe_cluster(self, **_: object) -> Future[Any]:
-        made = SimpleNamespace(cluster_id="C1", controller=self.controller, nodes=self.nodes)
-        return self._answer("cluster", lambda: made)
-
-    def describe_topics(self, wanted: Any, **_: object) -> dict[str, Future[Any]]:
-        def ask(name: str) -> Future[Any]:
-            if name not in self.topics:
-                return failed(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            made = SimpleNamespace(topic_id=f"id of {name}", partitions=self.topics[name])
-            return self._answer("describe", lambda: made)
-
-        return {name: ask(name) for name in wanted.topic_names}
-
-    def describe_configs(self, resources: list[Any], **_: object) -> dict[Any, Future[Any]]:
-        def ask(name: str) -> Future[Any]:
-            if name not in self.settings:
-                return failed(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            entries = {
-                key: SimpleNamespace(value=value, is_sensitive="password" in key)
-                for key, value in self.settings[name].items()
-            }
-            return self._answer("configs", lambda: entries)
-
-        return {one: ask(one.name) for one in resources}
-
-    def describe_consumer_groups(self, groups: list[str], **_: object) -> dict[str, Future[Any]]:
-        return {group: self._answer("groups", lambda: SimpleNamespace(members=self.members)) for group in groups}
-
-    def create_topics(self, new: list[Any], **_: object) -> dict[str, Future[Any]]:
-        for one in new:
-            self.created[one.topic] = (one.num_partitions, one.replication_factor, one.config)
-            nodes = tuple(range(max(1, one.replication_factor)))
-            self.add(one.topic, one.config, [part(number, node(0), nodes) for number in range(one.num_partitions)])
-        return {one.topic: self._answer("create", lambda: None) for one in new}
-
-    def list_offsets(self, places: Mapping[Any, Any], **_: object) -> dict[Any, Future[Any]]:
-        assert places, "the client refuses to ask for nothing"
-        return {place: self._answer("offsets", lambda: SimpleNamespace(offset=0)) for place in places}
-
-    def add(self, name: str, settings: Mapping[str, str], partitions: list[Any]) -> None:
-        self.topics[name], self.settings[name] = partitions, dict(settings)
+SETTINGS = ClientSettings("h:1", tuning=KafkaSettings.model_construct(topic_grace_s=0.05))
 
 
 @pytest.fixture
-def admin(monkeypatch: pytest.MonkeyPatch) -> FakeAdmin:
-    fake = FakeAdmin()
-    monkeypatch.setattr(admin_module, "AdminHandle", lambda *_: SimpleNamespace(client=fake))
-    monkeypatch.setattr(topics, "TopicCollection", lambda names: SimpleNamespace(topic_names=names))
-    return fake
+def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
+    return scripted_admin(monkeypatch)
 
 
 def open_admin(timeout_s: float = 0.3) -> TopicAdmin:
@@ -134,19 +42,19 @@ def open_admin(timeout_s: float = 0.3) -> TopicAdmin:
 
 
 @pytest.mark.parametrize(("controller", "expected"), [(node(2), 2), (node(0), 0), (node(-1), None), (None, None)])
-def test_the_cluster_with_its_nodes_in_order(admin: FakeAdmin, controller: Any, expected: int | None) -> None:
+def test_the_cluster_with_its_nodes_in_order(admin: ScriptedAdmin, controller: Any, expected: int | None) -> None:
     admin.controller = controller
     cluster = open_admin().cluster()
     assert (cluster.cluster_id, cluster.controller) == ("C1", expected)
     assert cluster.nodes == (KafkaNode(1, "kafka1:9092", "a"), KafkaNode(2, "kafka2:9092", "b"))
 
 
-def test_the_settings_of_a_node_are_without_secrets_and_empty_ones(admin: FakeAdmin) -> None:
+def test_the_settings_of_a_node_are_without_secrets_and_empty_ones(admin: ScriptedAdmin) -> None:
     admin.settings["1"] = {"log.dirs": "/d", "ssl.key.password": "hush", "authorizer": "", "listeners": None}
     assert open_admin().node_settings(1) == {"log.dirs": "/d"}
 
 
-def test_members_of_a_group_are_in_order_and_their_hosts_plain(admin: FakeAdmin) -> None:
+def test_members_of_a_group_are_in_order_and_their_hosts_plain(admin: ScriptedAdmin) -> None:
     admin.members = [
         SimpleNamespace(client_id="b2", host="/10.0.0.2"),
         SimpleNamespace(client_id="b1", host="10.0.0.9"),
@@ -154,7 +62,7 @@ def test_members_of_a_group_are_in_order_and_their_hosts_plain(admin: FakeAdmin)
     assert open_admin().group_members("g") == (GroupMember("b1", "10.0.0.9"), GroupMember("b2", "10.0.0.2"))
 
 
-def test_places_of_the_topics_that_exist(admin: FakeAdmin) -> None:
+def test_places_of_the_topics_that_exist(admin: ScriptedAdmin) -> None:
     leaders = [node(0), node(7), node(-1), None]
     admin.topics["c"] = [part(number, leader, (2, 1), (2, 1)) for number, leader in enumerate(leaders)]
     expected = tuple(PartitionPlace(number, led, (1, 2), (1, 2)) for number, led in enumerate([0, 7, None, None]))
@@ -165,7 +73,7 @@ def test_places_of_the_topics_that_exist(admin: FakeAdmin) -> None:
 # --- topics ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_is_described_by_its_weakest_partition_and_its_settings(admin: FakeAdmin) -> None:
+def test_a_topic_is_described_by_its_weakest_partition_and_its_settings(admin: ScriptedAdmin) -> None:
     admin.add("c", {"a": "1", "empty": ""}, [part(0, node(1), (1, 2, 3)), part(1, node(1), (1, 2))])
     (info,) = open_admin().describe(["c", "gone"]).values()
     assert (info.name, info.topic_id, info.partitions, info.replicas) == ("c", "id of c", 2, 2)
@@ -173,22 +81,22 @@ def test_a_topic_is_described_by_its_weakest_partition_and_its_settings(admin: F
     assert open_admin().describe([]) == {}
 
 
-def test_a_topic_that_is_deleted_between_two_questions_is_left_out(admin: FakeAdmin) -> None:
+def test_a_topic_that_is_deleted_between_two_questions_is_left_out(admin: ScriptedAdmin) -> None:
     admin.add("c", {}, [part(0, node(1))])
     del admin.settings["c"]
     assert open_admin().describe(["c"]) == {}
 
 
-def test_a_topic_that_was_just_created_is_asked_for_again_for_a_while(admin: FakeAdmin) -> None:
+def test_a_topic_that_was_just_created_is_asked_for_again_for_a_while(admin: ScriptedAdmin) -> None:
     admin.add("c", {}, [part(0, node(1))])
     assert open_admin().describe(["c", "late"], created=True).keys() == {"c"}
     assert 1 < admin.calls.count("configs") < 20
     assert open_admin().describe(["c"], created=True).keys() == {"c"}
 
 
-def test_settings_that_may_not_be_read_are_an_error(admin: FakeAdmin) -> None:
+def test_settings_that_may_not_be_read_are_an_error(admin: ScriptedAdmin) -> None:
     admin.add("c", {}, [part(0, node(1))])
-    admin.refusals["configs"] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    admin.refusals["configs"] = (ALWAYS, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaAccessDeniedError):
         open_admin().describe(["c"])
 
@@ -198,7 +106,7 @@ CREATED = [(-1, None), (1, "1"), (2, "1"), (3, "2"), (5, "2")]
 
 @pytest.mark.parametrize(("replicas", "in_sync"), CREATED)
 def test_new_topics_have_their_partitions_and_what_their_replicas_need(
-    admin: FakeAdmin, replicas: int, in_sync: str | None
+    admin: ScriptedAdmin, replicas: int, in_sync: str | None
 ) -> None:
     names = ChannelTopics("c")
     opened = open_topics(SETTINGS, names, create=True, replication_factor=replicas, partitions=4, timeout_s=5.0)
@@ -209,14 +117,14 @@ def test_new_topics_have_their_partitions_and_what_their_replicas_need(
         assert names.policies[name].creation_settings().items() <= config.items()
 
 
-def test_creation_takes_a_topic_that_another_process_created_meanwhile(admin: FakeAdmin) -> None:
-    admin.refusals["create"] = KafkaError.TOPIC_ALREADY_EXISTS
+def test_creation_takes_a_topic_that_another_process_created_meanwhile(admin: ScriptedAdmin) -> None:
+    admin.refusals["create"] = (ALWAYS, KafkaError.TOPIC_ALREADY_EXISTS)
     assert set(open_topics(SETTINGS, plans_topic("p"), create=True, timeout_s=5.0)) == {"p"}
 
 
 @pytest.mark.parametrize("call", ["create", "offsets"])
-def test_creation_that_is_refused_ends_at_once(admin: FakeAdmin, call: str) -> None:
-    admin.refusals[call] = KafkaError.TOPIC_AUTHORIZATION_FAILED
+def test_creation_that_is_refused_ends_at_once(admin: ScriptedAdmin, call: str) -> None:
+    admin.refusals[call] = (ALWAYS, KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaAccessDeniedError):
         open_topics(SETTINGS, plans_topic("p"), create=True, timeout_s=5.0)
     assert admin.calls.count(call) == 1
@@ -226,15 +134,15 @@ def test_creation_that_is_refused_ends_at_once(admin: FakeAdmin, call: str) -> N
     "partitions", [[], [part(0, None)], [part(0, node(-1))], [part(0, node(1)), part(1, node(-1))]], ids=len
 )
 def test_a_topic_without_a_leader_for_each_partition_is_not_usable(
-    admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch, partitions: list[Any]
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch, partitions: list[Any]
 ) -> None:
-    monkeypatch.setattr(FakeAdmin, "add", lambda self, name, *_: self.topics.__setitem__(name, partitions))
+    monkeypatch.setattr(ScriptedAdmin, "add", lambda self, name, *_: self.topics.__setitem__(name, partitions))
     with pytest.raises(KafkaUnavailableError, match="without a leader"):
         open_topics(SETTINGS, plans_topic("p"), create=True, timeout_s=0.2)
     assert admin.calls.count("describe") < 20, "with a pause between two questions"
 
 
-def test_what_exists_is_not_created_and_what_is_unfit_is_refused(admin: FakeAdmin) -> None:
+def test_what_exists_is_not_created_and_what_is_unfit_is_refused(admin: ScriptedAdmin) -> None:
     topic = plans_topic("p")
     admin.add("p", topic.policy.creation_settings() | {"retention.ms": "1"}, [part(0, node(1))])
     for create in (True, False):

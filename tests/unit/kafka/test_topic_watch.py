@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec
 
 from statechannel.kafka import topic_watch
@@ -17,6 +17,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import Requirement, SettingRule, TopicPolicy
 from statechannel.kafka.topic_watch import TopicFindings, TopicWatch
 from statechannel.kafka.topics import TopicInfo
+from tests.support.scripted_admin import answered, refusal
 
 CHANNEL, REQUESTS, SIDE = "c", "c-requests", "c-side"
 SIDE_POLICY = TopicPolicy(
@@ -28,19 +29,6 @@ SIDE_POLICY = TopicPolicy(
 )
 CHANNEL_POLICY = TopicPolicy("channel", (Requirement("cleanup.policy", SettingRule.EXACTLY, "compact"),), None)
 POLICIES = {CHANNEL: CHANNEL_POLICY, SIDE: SIDE_POLICY}
-
-
-def answer(value: object) -> Future[Any]:
-    future: Future[Any] = Future()
-    if isinstance(value, KafkaException):
-        future.set_exception(value)
-    else:
-        future.set_result(value)
-    return future
-
-
-def refusal(code: int) -> KafkaException:
-    return KafkaException(KafkaError(code))
 
 
 class Cluster:
@@ -62,14 +50,14 @@ class Cluster:
 
     def _describe(self, name: str) -> Future[Any]:
         if name not in self.ids:
-            return answer(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            return answered(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
         partitions = [SimpleNamespace(replicas=[object()])] * self.partitions[name]
-        return answer(SimpleNamespace(topic_id=self.ids[name], partitions=partitions))
+        return answered(SimpleNamespace(topic_id=self.ids[name], partitions=partitions))
 
     def describe_configs(self, resources: list[ConfigResource], **_: object) -> dict[ConfigResource, Future[Any]]:
         self.settings_asked += 1
         return {
-            resource: answer(
+            resource: answered(
                 {k: SimpleNamespace(value=v) for k, v in self.settings[resource.name].items()}
                 if resource.name in self.ids
                 else refusal(KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -89,8 +77,8 @@ class Cluster:
     @staticmethod
     def _offset(offset: int | None) -> Future[Any]:
         if offset is None:
-            return answer(refusal(KafkaError._TIMED_OUT))
-        return answer(SimpleNamespace(offset=offset))
+            return answered(refusal(KafkaError._TIMED_OUT))
+        return answered(SimpleNamespace(offset=offset))
 
 
 @pytest.fixture
@@ -158,7 +146,7 @@ def test_topics_as_they_should_be_have_no_differences(cluster: Cluster) -> None:
 
 
 def test_a_setting_that_changes_while_the_process_runs_is_found_and_so_is_its_return(cluster: Cluster) -> None:
-    watching = watch(policies=POLICIES, settings_s=30.0)
+    watching = watch(policies=POLICIES)
     look(watching, 0.0)
     cluster.settings[CHANNEL] = {"cleanup.policy": "delete"}
     cluster.settings[SIDE]["segment.ms"] = "99"
@@ -187,7 +175,7 @@ def test_partitions_added_to_another_topic_are_found(cluster: Cluster) -> None:
 
 
 def test_a_side_topic_that_comes_back_with_other_settings_is_found_in_the_next_rounds(cluster: Cluster) -> None:
-    watching = watch(policies=POLICIES, settings_s=30.0)
+    watching = watch(policies=POLICIES)
     cluster.settings[SIDE]["segment.ms"] = "99"
     first = look(watching, 0.0)
     assert not first.recreated
@@ -228,7 +216,7 @@ def test_a_topic_of_the_channel_that_is_gone_is_broken_as_before(cluster: Cluste
 
 def test_topics_that_are_used_later_are_watched_from_then_on(cluster: Cluster) -> None:
     policies = {CHANNEL: CHANNEL_POLICY}
-    watching = watch(policies=policies, settings_s=30.0)
+    watching = watch(policies=policies)
     cluster.settings[SIDE] = {"cleanup.policy": "delete", "segment.ms": "1"}
     assert not look(watching, 0.0).differences
     policies[SIDE] = SIDE_POLICY
@@ -259,8 +247,8 @@ def test_of_a_topic_that_is_half_known_nothing_is_said(
 
 SILENT = refusal(KafkaError._TIMED_OUT)
 SILENT_CALLS: dict[str, Any] = {
-    "_describe": lambda *_: answer(SILENT),
-    "describe_configs": lambda _, resources, **__: dict.fromkeys(resources, answer(SILENT)),
+    "_describe": lambda *_: answered(SILENT),
+    "describe_configs": lambda _, resources, **__: dict.fromkeys(resources, answered(SILENT)),
 }
 
 

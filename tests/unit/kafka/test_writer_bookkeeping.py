@@ -12,9 +12,10 @@ from statechannel.engine.effects import Append
 from statechannel.engine.inputs import Appended, AppendFailed
 from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.kafka import writer as writer_module
-from statechannel.kafka.client_settings import ClientSettings, ClientTuning
+from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.log import Topic
+from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.kafka_adapter import Inbox
 from tests.support.waits import WAIT_S, wait_until
 
@@ -138,7 +139,7 @@ class Rig:
         self.goes_on.set()
         self.unanswered: list[int] = []
         self.writer = LogWriter(
-            ClientSettings("h:1", properties or {}, tuning=ClientTuning(**tuning)),
+            ClientSettings("h:1", properties or {}, tuning=KafkaSettings.model_construct(**tuning)),
             NAMES,
             self._take,
             on_failure=self.failures.append,

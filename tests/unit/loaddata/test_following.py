@@ -9,13 +9,13 @@ import pytest
 from loaddata.live.topics import Clocks, LoadFollower
 from loaddata.report.record import BrokerLoadReport
 from loaddata.view.table_view import Fate, TableView
-from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import pieces_of
 from statechannel.kafka.light_topic import LightBatch
 from statechannel.protocol.side_record import InvalidRecord, SideRecord
+from statechannel.settings.groups_engine import RuntimeSettings
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 
-QUICK = RestartPolicy(limit=2, window_s=60.0, first_wait_s=0.01, longest_wait_s=0.05)
+QUICK = RuntimeSettings(restarts_max=2, restart_window_s=60.0, restart_first_wait_s=0.01, restart_longest_wait_s=0.05)
 
 
 class Reader:
@@ -59,7 +59,7 @@ class Rig:
             on_record=self._record,
             on_opened=self._opened,
             clocks=Clocks(lambda: self.now_s, lambda: NOW_MS + 60_000),
-            policy=QUICK,
+            runtime=QUICK,
         )
 
     def _make(self, sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> Reader:
@@ -144,7 +144,7 @@ async def test_a_batch_behind_another_is_older_by_the_logs_time(rig: Rig) -> Non
 
 async def test_a_reader_that_fails_is_begun_again_and_again(rig: Rig) -> None:
     rig.following.start()
-    for number in range(1, 5):  # more often than the policy's limit: it slows down, but never gives up
+    for number in range(1, 5):  # more often than its limit: it slows down, but never gives up
         await rig.readers[-1].fail()
         await rig.readers_are(number + 1)
     assert rig.following.failures == 4

@@ -15,26 +15,19 @@ from loaddata.report.record import (
     decode_top_bundles,
     parse_tombstone,
 )
-from loaddata.report.reporter import LoadSample, ReportCause, Reporter, ReporterRules, ReportRules, ReportWrite
+from loaddata.report.reporter import LoadSample, ReportCause, Reporter, ReportWrite
+from loaddata.settings import LoadSettings
 from statechannel.protocol.side_record import Headers
 
 NOW_MS = 1_750_000_000_000
-RULES = ReporterRules(
-    ReportRules(max_age_s=100.0),
-    top_interval_s=15.0,
-    settle_s=5.0,
-    stale_s=30.0,
-    fresh_s=200.0,
-    repeat_s=10.0,
-    confirm_s=10.0,
-)
+SETTINGS = LoadSettings(report_max_age_s=100.0, report_peak_percent=0, ttl_s=200.0)
 TOP = (TopBundle("t/n/0x00000000_0xffffffff", BundleStats(1.0)),)
 LOAD, TOPS = ReportKind.BROKER_LOAD, ReportKind.TOP_BUNDLES
 
 
 class Rig:
     def __init__(self) -> None:
-        self.reporter = Reporter("b1", "b1-1", RULES)
+        self.reporter = Reporter("b1", "b1-1", SETTINGS)
         self.positions: dict[int, int] = {0: 0}
         self.reading = 0
         self.offset = {LOAD: 100, TOPS: 200}

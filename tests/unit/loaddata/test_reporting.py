@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage, ResourceWeights
-from loaddata.report.reporter import ReportCause, ReportRules, WrittenReport, change_percent, changes, load_due, top_due
+from loaddata.report.reporter import ReportCause, WrittenReport, change_percent, changes, load_due, top_due
+from loaddata.settings import LoadSettings
 
 LOAD = BrokerLoad(
     cpu=ResourceUsage(50, 100),
@@ -17,7 +18,8 @@ LOAD = BrokerLoad(
     bundles=10,
     max_resource_usage=0.5,
 )
-RULES = ReportRules()
+SETTINGS = LoadSettings(report_peak_percent=0)
+WEIGHTS = ResourceWeights()
 
 
 @pytest.mark.parametrize(
@@ -45,24 +47,24 @@ def test_change(before: float, now: float, percent: float) -> None:
 )
 def test_what_makes_it_due(now: dict[str, float], cause: ReportCause | None, words: str) -> None:
     values = {name: getattr(LOAD, name) for name in LOAD.__slots__} | now
-    due = load_due(WrittenReport(LOAD, 0.0), BrokerLoad(**values), 900.0, RULES)
+    due = load_due(WrittenReport(LOAD, 0.0), BrokerLoad(**values), 900.0, SETTINGS, WEIGHTS)
     assert (None if due is None else due.cause) is cause
     if due is not None:
         assert words in due.why
 
 
 def test_the_first_and_the_old() -> None:
-    first = load_due(None, LOAD, 5.0, RULES)
+    first = load_due(None, LOAD, 5.0, SETTINGS, WEIGHTS)
     assert first is not None
     assert first.cause is ReportCause.FIRST
-    assert load_due(WrittenReport(LOAD, 0.0), LOAD, 900.0, RULES) is None
-    old = load_due(WrittenReport(LOAD, 0.0), LOAD, 900.1, RULES)
+    assert load_due(WrittenReport(LOAD, 0.0), LOAD, 900.0, SETTINGS, WEIGHTS) is None
+    old = load_due(WrittenReport(LOAD, 0.0), LOAD, 900.1, SETTINGS, WEIGHTS)
     assert old is not None
     assert (old.cause, old.why) == (ReportCause.AGE, "the last report is 900.1 s old, more than 900 s")
 
 
 def test_from_nothing_to_something() -> None:
-    due = load_due(WrittenReport(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, RULES)
+    due = load_due(WrittenReport(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, SETTINGS, WEIGHTS)
     assert due is not None
     assert "inf" in due.why
 
@@ -72,16 +74,19 @@ def test_from_nothing_to_something() -> None:
 )
 def test_a_broker_that_comes_to_stay_at_its_peak_or_leaves_it(before: float, now: float, is_due: bool) -> None:
     held, load = replace(LOAD, peak_share=before), replace(LOAD, peak_share=now)
-    due = load_due(WrittenReport(held, 0.0), load, 900.0, ReportRules(peak_share=0.9))
+    due = load_due(WrittenReport(held, 0.0), load, 900.0, LoadSettings(), WEIGHTS)
     assert (due is not None and due.cause is ReportCause.CHANGE) == is_due
-    assert load_due(WrittenReport(held, 0.0), load, 900.0, ReportRules()) is None, "never, as upstream"
+    assert load_due(WrittenReport(held, 0.0), load, 900.0, SETTINGS, WEIGHTS) is None, "never, as upstream"
 
 
 def test_the_modular_managers_way_compares_the_weighted_maximum() -> None:
     weights = ResourceWeights(cpu=2.0)
-    now = BrokerLoad(cpu=ResourceUsage(56, 100), max_resource_usage=0.56)
+    now = replace(LOAD, cpu=ResourceUsage(56, 100), max_resource_usage=0.56)
     assert changes(LOAD, now)["resource usage"] == pytest.approx(6)
     assert changes(LOAD, now, weights)["resource usage"] == pytest.approx(12)
+    weighted = SETTINGS.model_copy(update={"report_compares": "weighted"})
+    assert load_due(WrittenReport(LOAD, 0.0), now, 900.0, SETTINGS, weights) is None
+    assert load_due(WrittenReport(LOAD, 0.0), now, 900.0, weighted, weights) is not None
 
 
 def test_top_bundles() -> None:

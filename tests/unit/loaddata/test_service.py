@@ -176,11 +176,10 @@ def test_weights_that_are_laid_down_count_in_what_is_compared_too(
 ) -> None:
     monkeypatch.setattr(module, "KafkaSide", KafkaSide)
     service = make_service(source, LoadSettings(report_compares=compares, cpu_weight=3))
-    weighted = compares == "weighted"
-    assert service._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
+    assert service._reporter.weights == ResourceWeights(cpu=3.0)
     service.weigh(ResourceWeights(cpu=0.5))
     assert service._local.rules.weights == ResourceWeights(cpu=0.5)
-    assert service._reporter.report.weights == (ResourceWeights(cpu=0.5) if weighted else None)
+    assert service._reporter.weights == ResourceWeights(cpu=0.5)
     service.weigh(None)
-    assert service._reporter.report.weights == (ResourceWeights(cpu=3.0) if weighted else None)
+    assert service._reporter.weights == ResourceWeights(cpu=3.0)
     assert service.local_load() == BrokerLoad()

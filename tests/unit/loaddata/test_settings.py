@@ -12,8 +12,7 @@ def test_upstreams_defaults() -> None:
     settings = LoadSettings()
     assert settings.weights() == ResourceWeights(1, 0, 0, 1, 1)
     assert settings.update_rules().history == 0.9
-    rules = settings.reporter_rules()
-    assert (rules.report.threshold_percent, rules.report.max_age_s, rules.fresh_s) == (10, 900, 1_800)
+    assert (settings.report_threshold_percent, settings.report_max_age_s, settings.ttl_s) == (10, 900, 1_800)
     assert settings.top_rules().count_max == 10
     assert settings.view_rules().ttl_s == settings.expiry_rules().ttl_s == 1_800
 

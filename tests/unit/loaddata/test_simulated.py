@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from loaddata.measure.synthetic import LoadProfile, SimulatedHost, SimulatedSettings, SimulatedSource
+from loaddata.measure.synthetic import SimulatedHost, SimulatedSettings, SimulatedSource
 from loaddata.model.broker_load import is_sound_usage
 from loaddata.model.bundle_load import is_sound
 from statechannel.protocol.bundle import bundle_key, namespace_bounds, parse_key, split_topic, topic_hash
@@ -16,7 +16,7 @@ WHOLE = "t/n/0x00000000_0xffffffff"
 
 
 def source(seed: int = 1, bundles: list[str] = BUNDLES, now_s: float = 1_000.0, **more: float) -> SimulatedSource:
-    return SimulatedSource(seed, lambda: bundles, lambda: now_s, LoadProfile(**more))  # type: ignore[arg-type]
+    return SimulatedSource(seed, lambda: bundles, lambda: now_s, SimulatedSettings(**more))  # type: ignore[arg-type]
 
 
 def test_the_same_by_seed_whoever_serves_it() -> None:

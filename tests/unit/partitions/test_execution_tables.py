@@ -198,4 +198,3 @@ def test_what_the_journal_comes_to() -> None:
     assert (history.begun, history.executor, history.began_at_ms, history.batches) == (2, "b", 10, 1)
     assert history.throttle_before == {("broker", "1"): {RATES[0]: "7"}}  # not what the dead executor had set
     assert (history.rates, history.rate, history.moved) == ({"5", "6"}, 6, {("t", 0)})
-    assert history.unfinished

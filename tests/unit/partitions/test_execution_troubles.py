@@ -31,7 +31,7 @@ from shedders.kafka_rebalance.execution.session import (
     _require_same_plan,
     host_name,
 )
-from shedders.kafka_rebalance.execution.state_records import PlanBook, StateBook, merged, record
+from shedders.kafka_rebalance.execution.state_topic import PlanBook, StateBook, merged, record
 from shedders.kafka_rebalance.execution.throttle import Copy, Throttling
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from loaddata.samples.formulas import BrokerReading, Hole, cpu_share, follower, per_leader, samples_of, sound
+from loaddata.samples.formulas import BrokerReading, Hole, cpu_share, per_leader, samples_of, sound
 from loaddata.samples.partitions import (
     ClusterLayout,
     KafkaBroker,
     KafkaPartition,
     KafkaTopic,
-    PartitionLoad,
     PartitionResource,
 )
 
@@ -60,14 +59,6 @@ def test_a_topics_rate_is_divided_evenly_by_its_leaders(rate: Any, leaders: int,
 def test_cpu_share(cpu: Any, part: Any, clients: Any, replication: Any, share: Any) -> None:
     hole = cpu_share(cpu, part, clients, replication)
     assert hole == (share if isinstance(share, Hole) else pytest.approx(share))
-
-
-def test_a_follower_has_the_same_disk_takes_in_what_the_leader_does_and_a_third_of_its_cpu() -> None:
-    leader = PartitionLoad(disk_bytes=7, bytes_in_per_s=11, bytes_out_per_s=13, cpu_units=100, completeness=0.5)
-    assert follower(leader) == PartitionLoad(
-        disk_bytes=7, bytes_in_per_s=11, bytes_out_per_s=0, cpu_units=33, completeness=0.5
-    )
-    assert follower(PartitionLoad()) == PartitionLoad()
 
 
 def test_sound_takes_what_is_finite_and_not_negative() -> None:

@@ -10,7 +10,8 @@ from shedders.kafka_rebalance.goals.goal import whole_range
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanMode, PlanRequest
-from tests.support.clusters import carried_out, layout, loads
+from tests.support.clusters import layout, loads
+from tests.twin.partition_state import layout_after
 
 
 def planned(
@@ -182,7 +183,7 @@ def test_a_replication_factor_is_reached_over_racks(wanted) -> None:
     plan = plan_partitions(
         cluster, loads(), PlanRequest(mode=PlanMode.REPLICATION_FACTOR, replication_factor=wanted, topics=("a",))
     )
-    held = carried_out(cluster, plan).topics["a"].partitions[0].replicas
+    held = layout_after(cluster, plan).topics["a"].partitions[0].replicas
     assert held == {1: (1,), 2: (1, 3), 3: (1, 3, 4)}[wanted]
     assert {move.topic for move in plan.moves} <= {"a"}
 

@@ -1,8 +1,8 @@
-"""What goals say of themselves, which design/partitions-goals.md is made from."""
+"""What goals say of themselves, which design/reference/partitions-goals.md is made from."""
 
 import pytest
 
-from shedders.kafka_rebalance.planning.registry import DEFAULTS, OF_MODES, OWN, every, explained
+from shedders.kafka_rebalance.goals.table import DEFAULTS, OF_MODES, OWN, every, explained
 
 
 @pytest.mark.parametrize("name", [*OWN, *OF_MODES])

@@ -30,7 +30,7 @@ from loaddata.samples.prometheus_source import (
     vector_of,
 )
 from loaddata.samples.sample_files import FileSource, write_samples
-from loaddata.samples.sample_record import InvalidSampleReason
+from loaddata.samples.sample_topic import InvalidSampleReason
 from loaddata.samples.sources import SourceError, SourceOptions, looks_again, open_source
 from statechannel.embedded.process import find_free
 from tests.support.metric_servers import serving

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.samples.partitions import (
-    ClusterLayout,
-    KafkaBroker,
-    KafkaPartition,
-    KafkaTopic,
-    PartitionLoad,
-    PartitionLoads,
-)
+from loaddata.samples.partitions import ClusterLayout, PartitionLoads
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, PlanMode, PlanRequest
+from tests.support.clusters import layout, loads
 from tests.support.partition_clusters import big_cluster, random_cluster, shuffled
 from tests.twin.partition_bounds import Item, bytes_for_new, bytes_of_removal, least_cost, smallest_sum
 from tests.twin.partition_measures import Measured, Meter, cells, ranges
@@ -25,25 +19,14 @@ from tests.twin.partition_rules import violations
 from tests.twin.partition_state import layout_after, state_after, state_of
 
 
-def small(*replicas: tuple[int, ...], brokers: int = 3, racks: str = "aab") -> ClusterLayout:
-    """One topic, led by its first replicas."""
-    parts = tuple(
-        KafkaPartition(partition=number, replicas=ids, leader=ids[0], isr=ids) for number, ids in enumerate(replicas)
-    )
-    return ClusterLayout(
-        cluster_id="small",
-        brokers=tuple(KafkaBroker(id=item, rack=racks[item - 1]) for item in range(1, brokers + 1)),
-        topics={"t": KafkaTopic(name="t", partitions=parts)},
-    )
+def small(*replicas: tuple[int, ...], racks: str = "aab") -> ClusterLayout:
+    """One topic, led by its first replicas; the racks of brokers 1, 2, ..."""
+    return layout(dict(enumerate(racks, 1)), {"t": replicas})
 
 
 def sizes(*disk: int) -> PartitionLoads:
-    return PartitionLoads(
-        of={
-            ("t", number): PartitionLoad(disk_bytes=size, bytes_in_per_s=size // 10, bytes_out_per_s=0, cpu_units=30)
-            for number, size in enumerate(disk)
-        }
-    )
+    every = len(disk)
+    return loads({"t": disk}, {"t": [size // 10 for size in disk]}, {"t": [0] * every}, {"t": [30] * every})
 
 
 LAYOUT = small((1, 2), (1, 2), (1, 3), (2, 1))
@@ -119,7 +102,7 @@ def test_excess_by_hand(goal, expected):
 
 
 def plan_of(*moves: PartitionMove, layout: ClusterLayout = LAYOUT) -> ReassignmentPlan:
-    return ReassignmentPlan(id="", cluster_id="small", layout=layout.fingerprint(), moves=moves)
+    return ReassignmentPlan(id="", cluster_id="test", layout=layout.fingerprint(), moves=moves)
 
 
 def move(partition: int, before: tuple[int, ...], after: tuple[int, ...], leader_after: int | None = None):
@@ -250,7 +233,7 @@ def test_spreading_over_racks_copies_what_it_spreads():
 
 
 def test_spreading_and_losing_are_apart_where_they_are_of_different_brokers():
-    layout = small((1, 2), (4, 5), (4,), (4,), brokers=5, racks="aabcd")
+    layout = small((1, 2), (4, 5), (4,), (4,), racks="aabcd")
     loads = sizes(10, 40, 100, 60)
     request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,))
     after = moved(layout, p0=(1, 3), p2=(3,))

@@ -10,10 +10,10 @@ from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.plan import GoalStatus
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanMode, PlanRequest
-from tests.support.clusters import carried_out, layout, loads
+from tests.support.clusters import layout, loads
 from tests.support.partition_clusters import random_cluster
 from tests.twin.partition_measures import MEASURED, Meter
-from tests.twin.partition_state import state_after
+from tests.twin.partition_state import layout_after, state_after
 
 
 def wanted(*names: str, share: float | None = None, **more) -> PlanRequest:
@@ -69,7 +69,7 @@ def test_a_broker_that_is_removed_is_empty_after_each_replica_was_copied_once() 
     sizes = {"a": [10, 20, 30, 40, 50, 60]}
     plan = plan_partitions(full, loads(sizes), PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(4,)))
     assert plan.copied_bytes == 30 + 40 + 60
-    after = carried_out(full, plan)
+    after = layout_after(full, plan)
     assert not any(4 in part.replicas for _, part in after.partitions())
     assert not plan.infeasible
 

@@ -1,7 +1,6 @@
 """The JSON of Kafka's own tool: what is written, what is read, and what somebody else's file would change."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from shedders.kafka_rebalance.planning.plan_files import (
     looks_like_reassignment,
     moves_of,
     parse_reassignment,
-    read_reassignment,
     to_json,
 )
 from tests.unit.partitions.plans import MOVES, PLAN
@@ -34,11 +32,8 @@ def test_after_and_before() -> None:
     assert json.loads(to_json(())) == {"version": 1, "partitions": []}
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    (tmp_path / "after.json").write_bytes(to_json(PLAN.moves))
-    assert read_reassignment(tmp_path / "after.json") == {
-        (move.topic, move.partition): move.after for move in PLAN.moves
-    }
+def test_what_is_written_is_read_back() -> None:
+    assert parse_reassignment(to_json(PLAN.moves)) == {(move.topic, move.partition): move.after for move in PLAN.moves}
     assert looks_like_reassignment(to_json(PLAN.moves))
 
 
@@ -56,10 +51,13 @@ def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[]}]}', "expected broker ids"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}', "broker 1 is duplicated"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "expected a valid integer"),
-        (b'{"version":1,"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}', "t--1 is not a valid partition"),
+        (
+            b'{"version":1,"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}',
+            "-1 is not a valid partition number",
+        ),
         (
             b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"t","partition":0,"replicas":[2]}]}',
-            "partitions[1]: t-0 is duplicated",
+            "partitions: t-0 is duplicated",
         ),
         (
             b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":[]}]}',

@@ -121,7 +121,7 @@ def test_what_is_not_given_is_as_the_settings_have_it() -> None:
         excluded_topics=("tmp-.*",), time_budget_s=9, completeness_min=settings.sample.completeness_min
     )
     request = request_of(
-        PlanOptions(exclude=["a", "tmp-.*"], time_budget="1m30s", bytes_max="1GB", moves_max=3), settings
+        PlanOptions(exclude=["a", "tmp-.*"], time_budget="1m30s", max_bytes="1GB", max_moves=3), settings
     )
     assert request.excluded_topics == ("tmp-.*", "a")
     assert (request.time_budget_s, request.bytes_max, request.moves_max) == (90, 10**9, 3)

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, decode, encode, key_of
+from loaddata.samples.sample_topic import InvalidSampleReason, decode, encode, key_of
 
 SAMPLE = PartitionSample(
     cluster="c",

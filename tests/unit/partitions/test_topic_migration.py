@@ -5,7 +5,8 @@ import pytest
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanRequest
-from tests.support.clusters import carried_out, layout, loads
+from tests.support.clusters import layout, loads
+from tests.twin.partition_state import layout_after
 
 RACKS = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c"}
 PLACED = {"x": [[1, 2, 3], [2, 3, 4], [3, 4, 5]], "y": [[1, 2, 3]] * 4}
@@ -19,7 +20,7 @@ def test_the_topic_lives_on_the_chosen_brokers_and_others_stay() -> None:
     assert [sorted(move.after) for move in plan.moves] == [[4, 5, 6]] * 3
     assert plan.copied_bytes == 3 * 10 + 2 * 20 + 1 * 30, "what is there already is not copied"
     assert not plan.infeasible
-    assert not plan_partitions(carried_out(cluster, plan), load, request).moves
+    assert not plan_partitions(layout_after(cluster, plan), load, request).moves
 
 
 def test_racks_that_the_chosen_brokers_do_not_have_are_a_refusal() -> None:

@@ -12,7 +12,8 @@ from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.reachable import kind_in, nearest_loads
 from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanRequest
 from tests.partitions_uneven import compared, summary
-from tests.support.clusters import carried_out, layout, loads
+from tests.support.clusters import layout, loads
+from tests.twin.partition_state import layout_after
 
 RACKS = dict.fromkeys((1, 2, 3, 4), "a") | dict.fromkeys((5, 6, 7, 8), "b") | dict.fromkeys((9, 10), "c")
 
@@ -25,7 +26,7 @@ def test_brokers_of_a_small_rack_share_what_it_has_to_hold() -> None:
     assert plan.copied_bytes == 50 * 1_000
     assert {goal.status for goal in plan.goals} <= {GoalStatus.MET, GoalStatus.NO_DATA}
     assert any("cannot carry the mean of all brokers" in remark for remark in plan.remarks)
-    assert not plan_partitions(carried_out(cluster, plan), load, PlanRequest()).moves
+    assert not plan_partitions(layout_after(cluster, plan), load, PlanRequest()).moves
 
 
 def test_without_the_rule_of_racks_the_mean_is_that_of_all_brokers() -> None:
@@ -99,7 +100,7 @@ def test_a_limit_that_all_brokers_together_cannot_keep_is_no_reason_to_fill_some
     assert max(after) <= 1.1 * sum(after) / 8 + 1e-6
     assert plan.goals[0].status is GoalStatus.INFEASIBLE
     assert "they are levelled around their mean instead" in plan.goals[0].witness
-    assert not plan_partitions(carried_out(cluster, plan), load, request).moves
+    assert not plan_partitions(layout_after(cluster, plan), load, request).moves
 
 
 def test_a_rack_that_cannot_keep_a_limit_is_levelled_and_named() -> None:

@@ -11,8 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from statechannel.api import BrokerHooks
 from statechannel.broker import arguments
-from statechannel.broker.arguments import ADVERTISED_MAX_BYTES, ArgumentTypeError, ArgumentValueError
+from statechannel.broker.arguments import ADVERTISED_MAX_BYTES
 from statechannel.engine import commands
+from statechannel.operations import checks
+from statechannel.operations.checks import ArgumentTypeError, ArgumentValueError
+from statechannel.operations.table import check
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 from statechannel.settings import Settings, SettingsError, load
 from statechannel.settings.groups_engine import HookSettings
@@ -26,7 +29,7 @@ Check = Callable[[Any], object]
 
 
 def whole(low: int | None = None, high: int | None = None) -> Check:
-    return lambda value: arguments.whole("x", value, low, high)
+    return lambda value: checks.whole("x", value, low, high)
 
 
 def of(check: Callable[..., object], *more: object) -> Check:
@@ -56,32 +59,32 @@ def listener(url: str) -> dict[str, str]:
 
 LONGEST = ADVERTISED_MAX_BYTES - len(b'{"listeners":{},"properties":{"x":""}}')
 CHECKS: dict[str, tuple[Check, list[Any], list[Any]]] = {
-    "instance": (of(arguments.instance, int), [None, 7], ["7"]),
-    "one_of": (of(arguments.one_of, int), [7], [None, "7"]),
-    "text": (of(arguments.text), ["", "x"], NO_TEXT),
-    "bundle_key": (of(arguments.bundle_key), ["a/b/0x00000000_0xffffffff"], ["a/b/t", "a/b", ""]),
-    "flag": (of(arguments.flag), [True, False], [None, 1, 0, "yes"]),
-    "seconds": (of(arguments.seconds), SECONDS, NO_SECONDS),
+    "instance": (of(checks.instance, int), [None, 7], ["7"]),
+    "one_of": (of(checks.one_of, int), [7], [None, "7"]),
+    "text": (of(checks.text), ["", "x"], NO_TEXT),
+    "bundle_key": (of(checks.bundle_key), ["a/b/0x00000000_0xffffffff"], ["a/b/t", "a/b", ""]),
+    "flag": (of(checks.flag), [True, False], [None, 1, 0, "yes"]),
+    "seconds": (of(checks.seconds), SECONDS, NO_SECONDS),
     "whole": (whole(), [0, -HUGE], NO_WHOLE),
     "whole from": (whole(3), [3, HUGE], [*NO_WHOLE, 2]),
     "whole between": (whole(3, 5), [3, 5], [*NO_WHOLE, 2, 6]),
     "hashes": (
-        of(arguments.hashes),
+        of(checks.hashes),
         [[], (1, 2), {3}, iter([4]), range(MAX_CHILDREN - 1)],
         [None, 7, "12", b"12", {1: 2}, ["x"], [1.5], [True], range(MAX_CHILDREN)],
     ),
     "texts": (
-        of(arguments.texts),
+        of(checks.texts),
         [None, {}, {"a": "b"}, MappingProxyType({"a": ""})],
         [7, "a", ["a"], {"a": 7}, {7: "a"}, {"a": None}, {"a": "\ud800"}, {"\ud800": "a"}],
     ),
     "offsets": (
-        of(arguments.offsets),
+        of(checks.offsets),
         [None, {}, {0: 0, 1: 7}],
         [7, [0], {"0": 1}, {0: "1"}, {0: -1}, {-1: 0}, {0: 1.0}],
     ),
-    "function": (of(arguments.function), [print, BrokerHooks], [None, 7]),
-    "broker_id": (of(arguments.broker_id), ["b1", "x" * 128], [*NO_TEXT, "", "b 1", "-b", "x" * 129, ".", ".."]),
+    "function": (of(checks.function), [print, BrokerHooks], [None, 7]),
+    "broker_id": (of(checks.broker_id), ["b1", "x" * 128], [*NO_TEXT, "", "b 1", "-b", "x" * 129, ".", ".."]),
     "settings": (opening("settings"), [None], [7, {}]),
     "broker": (opening("broker"), ["b1"], ["b 1", 7]),
     "hooks": (opening("hooks"), [None, BrokerHooks()], [7, {}, BrokerHooks]),
@@ -129,7 +132,7 @@ def test_what_passes_and_what_is_refused(name: str) -> None:
 
 
 def test_hashes_are_taken_once_from_whatever_yields_them() -> None:
-    assert arguments.hashes("at", iter([3, 1, 2])) == (3, 1, 2)
+    assert checks.hashes("at", iter([3, 1, 2])) == (3, 1, 2)
 
 
 def test_listeners_and_properties_share_their_bound() -> None:
@@ -185,22 +188,22 @@ COMMANDS: dict[commands.Command, dict[str, tuple[list[Any], list[Any]]]] = {
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_each_field_of_each_command_is_checked(command: commands.Command) -> None:
-    arguments.check(command)
+    check(command)
     fields = COMMANDS[command]
     assert fields.keys() | {"decision"} >= set(command.__dataclass_fields__)
     for name, (good, bad) in fields.items():
         for value in good:
-            arguments.check(replace(command, **{name: value}))
+            check(replace(command, **{name: value}))
         for value in bad:
             with pytest.raises((ArgumentTypeError, ArgumentValueError)) as refused:
-                arguments.check(replace(command, **{name: value}))
+                check(replace(command, **{name: value}))
             assert name in str(refused.value)
 
 
 @pytest.mark.parametrize("command", [None, 7, "lookup", commands.Lookup])
 def test_what_is_no_command_is_refused(command: Any) -> None:
     with pytest.raises(ArgumentTypeError):
-        arguments.check(command)
+        check(command)
 
 
 def door(settings: object = None, broker: str = "", hook_settings: object = None, **groups: object) -> None:

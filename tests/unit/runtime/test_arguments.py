@@ -21,11 +21,11 @@ from statechannel.api import (
     StateChannel,
     Ticket,
 )
-from statechannel.broker.arguments import ADVERTISED_MAX_BYTES, check, check_opening
+from statechannel.broker.arguments import ADVERTISED_MAX_BYTES, check_opening
 from statechannel.broker.loop_thread import LoopThread
-from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
+from statechannel.operations.table import RequestCommand, check
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
 from tests.support.lone_member import lone_channel, lone_settings
 from tests.support.waits import WAIT_S
@@ -82,6 +82,8 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
     ("owners", "namespace"): (lambda c, v: c.owners(v), NO_TEXT),
     ("answer_for", "extension"): (lambda c, v: c.answer_for(v, print), NO_TEXT),
     ("answer_for", "handler"): (lambda c, v: c.answer_for("x", v), [None, 7]),
+    ("check_before", "check"): (lambda c, v: c.check_before(v, print), NO_TEXT),
+    ("check_before", "refusal"): (lambda c, v: c.check_before("x", v), [None, 7]),
     ("watch", "limit"): (lambda c, v: c.watch(v), [*NO_WHOLE, 0, -1]),
     ("serves", "bundle"): (lambda c, v: c.serves(v), [*NO_TEXT, *NO_BUNDLE]),
     ("accepts_writes", "bundle"): (lambda c, v: c.accepts_writes(v), [*NO_TEXT, *NO_BUNDLE]),
@@ -122,7 +124,17 @@ OPENING: dict[str, list] = {
     "on_stuck": [7],
     "hook_settings": [7, "deadline_s", [2]],
 }
-ONLY_ASYNC = {"answer_for", "broker_ids", "brokers", "holder", "locate", "positions", "request", "watch"}
+ONLY_ASYNC = {
+    "answer_for",
+    "check_before",
+    "broker_ids",
+    "brokers",
+    "holder",
+    "locate",
+    "positions",
+    "request",
+    "watch",
+}
 ONLY_ON_SELF = {
     "broker_ids",
     "brokers",

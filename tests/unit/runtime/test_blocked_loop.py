@@ -9,14 +9,13 @@ import pytest
 
 from statechannel.api import BrokerHooks
 from statechannel.broker.host import Host
-from statechannel.broker.host_options import HostOptions
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.supervision import Watchdog, place_of, stack_of
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.reactions import ServedBundle
 from tests.support.log_lines import capture_logs
-from tests.support.lone_member import lone_host
+from tests.support.lone_member import host_settings, lone_host
 from tests.support.waits import WAIT_S, until
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -52,7 +51,7 @@ class Heard:
 async def test_the_hook_that_blocks_the_loop_is_named_with_its_place() -> None:
     with capture_logs() as lines:
         hooks = BlockingTheLoop(Heard(lines, "loop-blocked").heard)
-        async with lone_host(options=HostOptions(blocked_s=0.2), hooks=hooks) as hooks.host:
+        async with lone_host(settings=host_settings(loop_blocked_s=0.2), hooks=hooks) as hooks.host:
             await asyncio.sleep(0.1)
             hooks.host._hooks.call(CallHook(0, Hook.ON_SERVE, BUNDLE, 3, None, 5.0))
     assert hooks.blocked
@@ -66,7 +65,7 @@ async def test_the_hook_that_blocks_the_loop_is_named_with_its_place() -> None:
 async def test_other_code_that_blocks_the_loop_has_a_place_and_no_hook() -> None:
     with capture_logs() as lines:
         heard = Heard(lines, "loop-blocked").heard
-        async with lone_host(options=HostOptions(blocked_s=0.2)):
+        async with lone_host(settings=host_settings(loop_blocked_s=0.2)):
             await asyncio.sleep(0.1)
             heard.wait(WAIT_S)
     (line,) = [line for line in lines if line["event"] == "loop-blocked"]
@@ -77,7 +76,7 @@ async def test_other_code_that_blocks_the_loop_has_a_place_and_no_hook() -> None
 async def test_the_heartbeat_says_how_often_the_loop_was_blocked_and_where() -> None:
     with capture_logs() as lines:
         heard = Heard(lines, "loop-blocked").heard
-        async with lone_host(options=HostOptions(blocked_s=0.2)) as host:
+        async with lone_host(settings=host_settings(loop_blocked_s=0.2)) as host:
             await asyncio.sleep(0.1)
             assert host.engine.context.troubles.blocked is None
             heard.wait(WAIT_S)
@@ -175,8 +174,8 @@ async def test_an_outage_that_begins_while_a_channel_closes_is_said(block: bool)
     """Also where the loop is blocked just then: once it goes on."""
     with capture_logs() as lines:
         hooks = ClosingSlowly(lines, block=block)
-        options = HostOptions(blocked_s=0.2, hooks_close_s=2 * WAIT_S)
-        async with lone_host(options=options, hooks=hooks) as hooks.host:
+        settings = host_settings(loop_blocked_s=0.2, deadline_s=2 * WAIT_S)
+        async with lone_host(settings=settings, hooks=hooks) as hooks.host:
             found = hooks.host.availability = Availability(hooks.host.metrics)
             found.loop_blocked = lambda: hooks.host.loop_blocked
             hooks.host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)

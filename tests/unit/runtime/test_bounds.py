@@ -14,8 +14,8 @@ from statechannel.broker.changes import ChangesError, Derived, LiveChanges
 from statechannel.broker.inbox import Inbox
 from statechannel.broker.observe import collector
 from statechannel.broker.observe.stalls import Stalls
-from statechannel.broker.request_record import Reply, decode
 from statechannel.engine.effects import Emit
+from statechannel.operations.request_record import Reply, decode
 from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.protocol.record import Kind, Record
@@ -203,8 +203,8 @@ def replies(world: World) -> dict[str, str]:
     return {item.id: str(item.outcome.get("reason", "")) for item in results if isinstance(item, Reply)}
 
 
-@pytest.mark.parametrize("bound", [{"open_max": 3}, {"open_max_bytes": 700}])
-def test_requests_of_a_flood_are_refused_by_the_leader_and_kept_by_nobody(bound: dict[str, int]) -> None:
+@pytest.mark.parametrize("bound", [{"open_max": 3}, {"open_max_mib": 700 / 2**20}])
+def test_requests_of_a_flood_are_refused_by_the_leader_and_kept_by_nobody(bound: dict[str, float]) -> None:
     world = World("b1", "b2")
     world.around["b1"].leading = True
     for broker in world.desks:

@@ -11,11 +11,10 @@ import pytest
 
 from statechannel.broker import host as host_module
 from statechannel.broker.exits import Stopped
-from statechannel.broker.host_options import HostOptions
-from tests.support.lone_member import SilentLog, lone_host
+from tests.support.lone_member import SilentLog, host_settings, lone_host
 from tests.support.waits import WAIT_S
 
-SHORT = HostOptions(watchdog_s=0.3, close_timeout_s=2.0)
+SHORT = host_settings(watchdog_s=0.3, close_timeout_s=2.0)
 
 
 class SlowLog(SilentLog):
@@ -31,7 +30,7 @@ class SlowLog(SilentLog):
 
 async def test_a_loop_that_stands_still_is_told_of() -> None:
     stuck = threading.Event()
-    async with lone_host(options=SHORT, on_stuck=stuck.set):
+    async with lone_host(settings=SHORT, on_stuck=stuck.set):
         await asyncio.sleep(0.6)
         assert not stuck.is_set()
         time.sleep(1.0)  # noqa: ASYNC251 - this is the fault
@@ -49,7 +48,7 @@ async def test_closing_that_takes_its_time_is_not_taken_for_a_loop_that_stands_s
 async def test_closing_that_does_not_end_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_module, "CLOSING_SLACK_S", 0.0)
     stuck = threading.Event()
-    async with lone_host(SlowLog(2.0), HostOptions(watchdog_s=0.3, close_timeout_s=0.1), stuck.set) as host:
+    async with lone_host(SlowLog(2.0), host_settings(watchdog_s=0.3, close_timeout_s=0.1), stuck.set) as host:
         host.stop(Stopped("closed", "test"))
         assert await asyncio.to_thread(stuck.wait, 5)
 
@@ -67,12 +66,11 @@ CHILD = """
 import asyncio, sys, time
 from statechannel.cli import broker
 from statechannel.cli.broker import set_up_logs
-from statechannel.broker.host_options import HostOptions
-from tests.support.lone_member import lone_host, lone_settings
+from tests.support.lone_member import host_settings, lone_host, lone_settings
 
 async def main():
     set_up_logs(lone_settings())
-    async with lone_host(options=HostOptions(watchdog_s=0.5), on_stuck=broker.on_stuck(events=True)):
+    async with lone_host(settings=host_settings(watchdog_s=0.5), on_stuck=broker.on_stuck(events=True)):
         print("ready", flush=True)
         FAULT
 

@@ -14,7 +14,7 @@ from statechannel.clocks import engine_s
 from statechannel.engine.effects import Complete, Effect, Emit
 from statechannel.engine.inputs import CommandReceived, Input, Now, Tick
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 
 class Scripted:
@@ -56,12 +56,6 @@ class Bench:
     def perform(self, effect: Effect) -> None:
         self.performed.append(effect)
         self.changed.set()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - what it asks has no event
-            await asyncio.sleep(0)
 
 
 async def test_effects_are_performed_in_order_and_inputs_in_the_order_of_arrival() -> None:

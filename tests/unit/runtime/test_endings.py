@@ -9,11 +9,12 @@ import pytest
 from statechannel.broker import request_writer
 from statechannel.broker.endings import GOODBYE_UNCONFIRMED, after_all, log_end, outcome_of_stopping, within_budget
 from statechannel.broker.exits import Stopped
-from statechannel.broker.request_record import Addressee, Request, decode
 from statechannel.broker.request_writer import balancer_args, may_be_asked_again, write_request
 from statechannel.engine import commands
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.operations.request_record import Request, decode
+from statechannel.operations.table import Addressee
 from tests.support.log_lines import capture_logs
 
 AWAY = Stopped("log-away", "Kafka did not answer")

@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 import pytest
 
-from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, HttpAnswer, MetricsPortError, url_of
+from statechannel.broker.observe.endpoint import Endpoint, HttpAnswer, MetricsPortError, url_of
 from statechannel.errors import StateChannelError
 from tests.support.waits import WAIT_S, wait_until
 
@@ -49,7 +49,8 @@ def endpoint(connections_max: int = 4, timeout_s: float = 5.0):
             "/pieces": pieces,
             "/big": lambda: HttpAnswer(HTTPStatus.OK, "text/plain", BIG),
         },
-        limits=EndpointLimits(connections_max, timeout_s),
+        connections_max=connections_max,
+        timeout_s=timeout_s,
         on_answer=lambda path, status: noting.answers.append((path, status)),
         on_refused=noting.refuse,
     )

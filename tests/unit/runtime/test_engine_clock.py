@@ -1,8 +1,6 @@
 """A suspended machine: the engine's clock runs on while CLOCK_MONOTONIC stands still, and at the wake time has passed."""
 
-import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +12,7 @@ from statechannel.engine.effects import Effect
 from statechannel.engine.inputs import Input, Now, Tick
 from statechannel.engine.reactions import ServedBundle
 from tests.support.lone_member import lone_channel, lone_host
+from tests.support.waits import until
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 
@@ -29,12 +28,6 @@ class BootClock:
     def _read(self, clock: int) -> float:
         assert clock == 7
         return time.monotonic() + 1_000_000.0 + self.suspended_s  # far from the other clock: mixing them shows
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what it asks has no event
-            await asyncio.sleep(0.005)
 
 
 def test_time_that_the_machine_slept_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from statechannel.engine.placement import FewestBundles
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, load
 from statechannel.settings.errors import SettingsError
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 
 class Mine:
@@ -86,8 +86,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
     log: list[str] = []
     running = Running([Mine("a", log), Mine("b", log, hangs=True)], close_timeout_s=5)
     starting = asyncio.create_task(running.start(CHANNEL))
-    while "start b" not in log:  # noqa: ASYNC110 - the log is no event
-        await asyncio.sleep(0)
+    await until(lambda: "start b" in log)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
@@ -95,7 +94,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_running() -> None:
     assert log == ["start a", "start b", "close b", "close a"]
 
 
-async def test_one_that_hangs_or_fails_at_the_end_does_not_keep_the_others() -> None:
+async def test_one_that_hangs_or_fails_at_the_end_does_not_keep_the_others(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
 
     class Hanging(Mine):
@@ -110,6 +109,9 @@ async def test_one_that_hangs_or_fails_at_the_end_does_not_keep_the_others() -> 
     async with asyncio.timeout(WAIT_S):
         await running.close()
     assert log[3:] == ["close c", "close b", "close a"]
+    hanging, raised = caplog.records
+    assert hanging.facts["limit_s"] == 0.05
+    assert (hanging.exc_info is None, raised.exc_info is None) == (True, False), "a limit that passed is no bug"
 
 
 async def test_one_that_cannot_say_how_it_stands_does_not_keep_the_status_from_others() -> None:

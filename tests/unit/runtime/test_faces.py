@@ -13,7 +13,17 @@ from statechannel.api import (
     Ticket,
 )
 
-FOR_EXTENSIONS = {"answer_for", "broker_ids", "brokers", "holder", "locate", "positions", "request", "watch"}
+FOR_EXTENSIONS = {
+    "answer_for",
+    "check_before",
+    "broker_ids",
+    "brokers",
+    "holder",
+    "locate",
+    "positions",
+    "request",
+    "watch",
+}
 """What extensions ask of a member, from its own loop: the blocking face is for other threads."""
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from statechannel.broker.handlers import Handlers
-from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine.commands import Done, Outcome, Rejected, Undetermined, Unknown
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import ExtensionAsk
 from tests.support.waits import WAIT_S
 
 
@@ -185,3 +186,26 @@ async def test_somebody_who_cannot_be_told_does_not_keep_it_from_others() -> Non
     handlers.give(ask(), broken)
     handlers.give(ask(), answers)
     assert await answers.only() == Done("op1", "ok")
+
+
+def move(command: str = "unload", **args: Any) -> Request:
+    return Request("op1", command, 0, {"name": "a/b/t", **args}, "")
+
+
+def test_a_move_is_refused_by_the_check_of_an_extension_and_force_passes_it() -> None:
+    handlers, filtered = Handlers(1), Rejected("filtered", "b2 is cordoned")
+    assert handlers.refusal(move()) is None, "without an extension the channel alone decides"
+    handlers.check_before("may-take", lambda request: filtered if request.name == "a/b/t" else None)
+    assert handlers.refusal(move()) == filtered
+    assert handlers.refusal(move(name="a/b/u")) is None
+    assert handlers.refusal(move(force=True)) is None
+    assert handlers.refusal(move("split")) is None
+
+
+def test_a_promised_check_holds_moves_back_until_its_extension_has_started() -> None:
+    handlers = Handlers(1, promised=["may-take"])
+    outcome = handlers.refusal(move())
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason == "policies-unread"
+    handlers.check_before("may-take", lambda _: None)
+    assert handlers.refusal(move()) is None

@@ -20,7 +20,7 @@ from statechannel.engine.context import Mode
 from statechannel.engine.engine import Engine
 from tests.support.log_lines import capture_logs
 from tests.support.lone_member import lone_host
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 
 def failed(checks) -> list[str]:
@@ -37,7 +37,7 @@ async def test_a_member_that_joins_is_alive_and_not_ready() -> None:
 
 async def test_a_loop_that_stands_still_is_not_alive() -> None:
     async with lone_host() as host:
-        host._driver.last_progress_s = time.monotonic() - host.options.watchdog_s - 1
+        host._driver.last_progress_s = time.monotonic() - host.settings.runtime.watchdog_s - 1
         (check,) = [broker for broker in health.alive(host) if not broker.ok]
         assert check.name == "loop"
         assert "11." in check.why
@@ -102,9 +102,7 @@ def test_an_outage_says_what_the_addresses_do(state: str) -> None:
         availability.changed(False)
         assert lines == [], "nobody waits for the look"
         looked.set()
-        ends_s = time.monotonic() + WAIT_S
-        while not lines and time.monotonic() < ends_s:
-            time.sleep(0.01)
+        wait_until(lambda: lines, pause_s=0.01)
         availability.changed(True)
     away, back = lines
     assert (away["event"], away["reason"], away["broker"]) == ("kafka.away", state, "b1")

@@ -18,7 +18,7 @@ from statechannel.broker.hooks import (
 )
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.inputs import HookFinished
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 
 def call(hook_id: int, hook: Hook = Hook.ON_OWN, bundle: str = "a/b/0x00000000_0xffffffff", deadline_s: float = 0.2):
@@ -37,9 +37,7 @@ class Bench:
         )
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(WAIT_S):
-            while len(self.finished) < count:  # noqa: ASYNC110 - a plain list is told
-                await asyncio.sleep(0.005)
+        await until(lambda: len(self.finished) >= count)
 
 
 class Scripted(BrokerHooks):
@@ -194,9 +192,7 @@ async def test_an_error_whose_text_raises_or_never_ends_is_reported_and_the_bund
     bench = Bench(Broken())
     for number in (1, 2):
         bench.runner.call(CallHook(number, Hook.ON_OWN, "a/b/0x00000000_0xffffffff", number, None, WAIT_S))
-    async with asyncio.timeout(WAIT_S):
-        while len(bench.finished) < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await bench.until(2)
     assert bench.finished[0] == HookFinished(1, "on_own raised UnspeakableError: its text cannot be shown")
     assert len(bench.finished[1].error or "") < 1_100
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from statechannel.broker.exits import Stopped
-from statechannel.broker.host import TooManyCommandsError
-from statechannel.broker.host_options import HostOptions
+from statechannel.broker.exits import Stopped, TooManyCommandsError
 from statechannel.broker.inbox import InboxLane
 from statechannel.broker.requests import EngineSurroundings
 from statechannel.engine import commands
@@ -12,7 +10,7 @@ from statechannel.engine.inputs import PartitionOpened, PositionReached
 from statechannel.errors import ExitCode
 from statechannel.protocol.log import Topic
 from tests.support.killing import settled
-from tests.support.lone_member import SilentLog, lone_host
+from tests.support.lone_member import SilentLog, host_settings, lone_host
 
 AWAY = Stopped("log-away", "the log did not answer")
 
@@ -66,7 +64,7 @@ async def test_a_member_that_never_heard_itself_says_that_the_log_is_away() -> N
 
 
 async def test_a_shutdown_passes_where_too_many_commands_wait() -> None:
-    async with lone_host(options=HostOptions(commands_max=1)) as host:
+    async with lone_host(settings=host_settings(commands_max=1)) as host:
         waiting = host.submit(commands.Lookup("a/b/t", 60.0))
         with pytest.raises(TooManyCommandsError):
             host.submit(commands.Lookup("a/b/t", 60.0))

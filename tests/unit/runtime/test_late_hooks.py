@@ -13,6 +13,7 @@ from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, Threaded
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.inputs import HookFinished
 from tests.support.log_lines import capture_logs
+from tests.support.waits import until
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 OTHER = "a/b/0x00000000_0x10000000"
@@ -50,12 +51,6 @@ class Bench:
     @property
     def failed(self) -> list[int]:
         return [finished.hook_id for finished in self.finished if finished.error is not None]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - threads and plain lists have no event
-            await asyncio.sleep(0.005)
 
 
 class Slow(BlockingBrokerHooks):

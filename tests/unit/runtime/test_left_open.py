@@ -15,10 +15,9 @@ import pytest
 from statechannel.api import Stopped
 from statechannel.broker import supervision
 from statechannel.broker.host import Host
-from statechannel.broker.host_options import HostOptions
 from statechannel.engine.reactions import ServedBundle
 from tests.support.log_lines import capture_logs
-from tests.support.lone_member import lone_channel, lone_host, started_host
+from tests.support.lone_member import host_settings, lone_channel, lone_host, started_host
 from tests.support.waits import WAIT_S, wait_until
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -30,7 +29,7 @@ def _serving_host() -> tuple[Host, asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
 
     async def start() -> Host:
-        return started_host(options=HostOptions(watchdog_s=0.4, blocked_s=0.2))
+        return started_host(settings=host_settings(watchdog_s=0.4, loop_blocked_s=0.2))
 
     host = loop.run_until_complete(start())
     host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)

@@ -27,7 +27,7 @@ from statechannel.kafka.errors import translate
 from statechannel.settings import Settings
 from tests.support.log_lines import capture_logs
 from tests.support.presence_bench import EXPIRY_S, PresenceBench
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 
 async def refused(**groups: object) -> StateChannelError:
@@ -109,9 +109,7 @@ async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
         opening = asyncio.ensure_future(
             StateChannel.open(broker="b1", kafka={"bootstrap_servers": silent, "command_timeout_s": SILENT_S})
         )
-        async with asyncio.timeout(WAIT_S):
-            while not [line for line in lines if line["event"] == "kafka.awaited"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: [line for line in lines if line["event"] == "kafka.awaited"])
         assert not opening.done()
         opening.cancel()
         await asyncio.wait({opening})
@@ -133,9 +131,7 @@ async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
     monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
     with capture_logs() as lines:
         error = await refused(kafka={"bootstrap_servers": refusing, "command_timeout_s": 2.0})
-        async with asyncio.timeout(WAIT_S):
-            while not [line for line in lines if line["event"] == "kafka.awaited"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: [line for line in lines if line["event"] == "kafka.awaited"])
     (line,) = [line for line in lines if line["event"] == "kafka.awaited"]
     assert line["why"] == f"Kafka at {refusing} refuses the connection: no program listens there"
     assert str(error) == line["why"]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from statechannel.api import ChangesError, StateChannel, WrongLoopError
-from statechannel.broker.arguments import ArgumentTypeError
 from statechannel.broker.exits import Stopped
+from statechannel.operations.checks import ArgumentTypeError
 from tests.support.lone_member import lone_channel
 from tests.support.waits import WAIT_S, wait_until
 

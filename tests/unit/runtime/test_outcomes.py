@@ -6,8 +6,8 @@ from types import MappingProxyType
 import orjson
 import pytest
 
-from statechannel.broker.outcomes import Answer, answer_of, from_json, plain, to_json
 from statechannel.engine import commands
+from statechannel.operations.outcomes import Answer, answer_of, from_json, plain, to_json
 from statechannel.protocol.verdict import Verdict
 
 CASES = [

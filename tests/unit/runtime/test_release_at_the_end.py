@@ -8,12 +8,11 @@ import pytest
 from statechannel.broker import host as host_module
 from statechannel.broker.exits import Stopped
 from statechannel.broker.hooks import BrokerHooks
-from statechannel.broker.host_options import HostOptions
 from statechannel.engine.commands import Shutdown
 from statechannel.engine.effects import CallHook, Hook
 from statechannel.engine.reactions import ServedBundle
 from tests.support.log_lines import capture_logs
-from tests.support.lone_member import SilentLog, lone_host
+from tests.support.lone_member import SilentLog, host_settings, lone_host
 from tests.support.waits import WAIT_S
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
@@ -69,8 +68,8 @@ async def test_a_release_may_take_its_deadline_and_the_watchdog_lets_it(monkeypa
     monkeypatch.setattr(host_module, "CLOSING_SLACK_S", 0.1)
     stuck: list[str] = []
     hooks = Releasing(takes_s=2.5)
-    options = HostOptions(watchdog_s=1.0, close_timeout_s=0.1, hooks_close_s=20.0)
-    async with lone_host(options=options, on_stuck=lambda: stuck.append("stuck"), hooks=hooks) as host:
+    settings = host_settings(watchdog_s=1.0, close_timeout_s=0.1, deadline_s=20.0)
+    async with lone_host(settings=settings, on_stuck=lambda: stuck.append("stuck"), hooks=hooks) as host:
         host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
         host.stop(FAILED)
         await host.wait_stopped()
@@ -103,8 +102,8 @@ class Hanging(BrokerHooks):
 async def test_a_hook_that_hangs_holds_up_no_shutdown_beyond_its_budget() -> None:
     """Its own deadline is far away."""
     hooks = Hanging()
-    options = HostOptions(hooks_close_s=100 * WAIT_S, shutdown_grace_s=0.1)
-    async with lone_host(options=options, hooks=hooks) as host:
+    settings = host_settings(deadline_s=100 * WAIT_S, shutdown_grace_s=0.1)
+    async with lone_host(settings=settings, hooks=hooks) as host:
         context = host.engine.context
         host.engine.config = context.config = replace(context.config, hook_deadline_s=100 * WAIT_S)
         host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
@@ -117,7 +116,7 @@ async def test_a_hook_that_hangs_holds_up_no_shutdown_beyond_its_budget() -> Non
 async def test_a_release_that_runs_already_is_not_called_again_at_the_end() -> None:
     hooks = Hanging()
     with capture_logs() as lines:
-        async with lone_host(options=HostOptions(hooks_close_s=0.2), hooks=hooks) as host:
+        async with lone_host(settings=host_settings(deadline_s=0.2), hooks=hooks) as host:
             host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
             host._hooks.call(CallHook(5, Hook.ON_RELEASE, BUNDLE, 7, "b2", 15.0))
             host.stop(FAILED)

@@ -7,20 +7,20 @@ import pytest
 
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.next_steps import REJECTED
-from statechannel.broker.request_record import Progress, ProgressStage, Reply, encode
 from statechannel.broker.requests import RequestCoordinator
 from statechannel.engine.commands import AwaitOperation, Done, Outcome, PreStop, Started, Unload
 from statechannel.engine.inputs import PartitionOpened, PositionReached
+from statechannel.operations.request_record import Progress, ProgressStage, Reply, encode
 from statechannel.protocol.log import Topic
 from tests.support.request_world import BUNDLE, World
 
 FOREVER_S = 1_000.0
 
 
-def lone(*, leading: bool = True, **options: float) -> tuple[World, RequestCoordinator]:
+def lone(*, leading: bool = True, **settings: float) -> tuple[World, RequestCoordinator]:
     world = World("b1")
     world.around["b1"].leading = leading
-    world.desks["b1"] = world.desk("b1", **options)
+    world.desks["b1"] = world.desk("b1", **settings)
     return world, world.desks["b1"]
 
 
@@ -156,7 +156,7 @@ def test_a_request_is_in_time_up_to_its_deadline(passed_ms: int, kept: bool, act
 
 @pytest.mark.parametrize(("passed_ms", "kept"), [(5_100, True), (5_101, False)])
 def test_an_executed_request_is_kept_a_while_beyond_its_deadline(passed_ms: int, kept: bool) -> None:
-    world, desk = lone(linger_ms=100)
+    world, desk = lone(linger_s=0.1)
     world.ask("op1", "create-namespace", timeout_s=5, namespace="a/b")
     world.turns(2)
     desk.heard(world.time_ms + passed_ms)
@@ -243,7 +243,7 @@ def test_open_requests_and_their_replies_are_bounded_by_size() -> None:
     world, _ = lone()
     world.ask("op1", "create-namespace", namespace="a/b")
     size_bytes = len(world.log[0].value or b"")
-    desk = world.desks["b1"] = world.desk("b1", open_max_bytes=2 * size_bytes, repeat_s=FOREVER_S)
+    desk = world.desks["b1"] = world.desk("b1", open_max_mib=2 * size_bytes / 2**20, repeat_s=FOREVER_S)
     for again in range(3):  # a topic that is opened again is read again
         desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
         for name in ("op1", "op2", "op3"):
@@ -254,7 +254,7 @@ def test_open_requests_and_their_replies_are_bounded_by_size() -> None:
 
 def test_a_reply_takes_room_until_it_is_read() -> None:
     def attempt(open_max_bytes: int, *, read: bool = False) -> tuple[int, int]:
-        world, desk = lone(open_max_bytes=open_max_bytes)
+        world, desk = lone(open_max_mib=open_max_bytes / 2**20)
         world.ask("op1", "create-namespace", namespace="a/b")
         world.turns(2)
         world.given["b1"][0][1](Done("op1", "created"))
@@ -270,7 +270,7 @@ def test_a_reply_takes_room_until_it_is_read() -> None:
 
 
 def test_the_reply_to_a_forgotten_request_takes_none() -> None:
-    world, desk = lone(linger_ms=0, open_max_bytes=300)
+    world, desk = lone(linger_s=0, open_max_mib=300 / 2**20)
     for number in range(5):
         world.ask(f"op{number}", "create-namespace", timeout_s=5, namespace="a/b")
         world.turns(2)
@@ -284,7 +284,7 @@ def test_the_reply_to_a_forgotten_request_takes_none() -> None:
 
 
 def test_the_last_ended_requests_are_remembered() -> None:
-    world, desk = lone(remembered=2)
+    world, desk = lone(remembered_max=2)
     for number in range(3):
         world.ask(f"op{number}", "create-namespace", namespace="a/b")
         world.append(

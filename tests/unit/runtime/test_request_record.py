@@ -5,20 +5,18 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.broker.request_record import (
-    ANSWER_PART,
-    Addressee,
-    ExtensionAsk,
+from statechannel.engine import commands
+from statechannel.errors import StateChannelError
+from statechannel.operations.request_record import (
     Progress,
     ProgressStage,
     Reply,
     Request,
-    RequestError,
     command_of,
     decode,
     encode,
 )
-from statechannel.engine import commands
+from statechannel.operations.table import ANSWER_PART, Addressee, ExtensionAsk
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
@@ -176,7 +174,7 @@ for _name in REFUSED.keys() - {"dance", ""}:
 
 @pytest.mark.parametrize(("command", "args"), [(name, args) for name, many in REFUSED.items() for args in many])
 def test_arguments_of_the_wrong_form_are_refused_with_a_reason(command: str, args: dict[str, Any]) -> None:
-    with pytest.raises(RequestError):
+    with pytest.raises(StateChannelError):
         command_of(Request("op1", command, 0, args, ""), 10.0)
     record = decode(orjson.dumps(REQUEST | {"command": command, "args": args}), AT_MS)
     assert isinstance(record, Request)
@@ -219,3 +217,36 @@ def test_arguments_of_the_wrong_form_are_refused_with_a_reason(command: str, arg
 )
 def test_a_request_becomes_one_operation(command: str, args: dict[str, Any], expected: object) -> None:
     assert command_of(Request("op1", command, 0, args, ""), 10.0) == expected
+
+
+@pytest.mark.parametrize("command", ["transfer", "unload", "split", "lookup"])
+def test_an_argument_of_a_later_version_is_ignored(command: str) -> None:
+    """As `force` is by versions before it."""
+    plain, later = (Request("op1", command, 0, OF_BUNDLE | more, "") for more in ({}, {"later": {"x": [1]}}))
+    assert command_of(later, 10.0) == command_of(plain, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("args", "is_forced"),
+    [
+        ({}, False),
+        ({"force": False}, False),
+        ({"force": True}, True),
+        ({"force": "yes"}, False),
+        ({"reason": "full"}, False),
+        ({"reason": "forced past the filters"}, True),
+        ({"reason": "forced past the filters: full"}, True),
+        ({"reason": "forced past the filters", "force": False}, False),
+    ],
+)
+def test_a_move_is_forced_by_its_field_or_in_older_versions_by_its_reason(
+    args: dict[str, Any], is_forced: bool
+) -> None:
+    request = Request("op1", "transfer", 0, {"name": BUNDLE, "destination": "b2", **args}, "")
+    assert request.checks == (() if is_forced else ("may-take",))
+    assert command_of(request, 10.0) == commands.Transfer(BUNDLE, "b2", "op1", 10.0, args.get("reason"))
+
+
+@pytest.mark.parametrize(("command", "checks"), [("transfer", ("may-take",)), ("split", ()), ("dance", ())])
+def test_which_checks_a_command_has(command: str, checks: tuple[str, ...]) -> None:
+    assert Request("op1", command, 0, {}, "").checks == checks

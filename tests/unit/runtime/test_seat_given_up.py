@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.host import Host
-from statechannel.broker.host_options import HostOptions
 from statechannel.broker.inbox import Inbox
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.engine.effects import StandForLeader
@@ -16,7 +15,8 @@ from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import PositionReached
 from statechannel.protocol.log import Topic
 from statechannel.settings import to_engine, to_identity
-from tests.support.lone_member import SilentLog, lone_host, lone_settings
+from tests.support.lone_member import SilentLog, host_settings, lone_host, lone_settings
+from tests.support.waits import until, wait_until
 
 WAIT_S = 10.0
 
@@ -42,31 +42,18 @@ class Seat(SilentLog):
         return True
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - what it asks has no event
-            await asyncio.sleep(0.01)
-
-
 async def test_a_hung_loop_gives_the_seat_up_without_any_listener_and_takes_it_back() -> None:
     log = Seat()
-    async with lone_host(log, HostOptions(watchdog_s=0.3)) as host:
+    async with lone_host(log, host_settings(watchdog_s=0.3)) as host:
         host._perform(StandForLeader(stand=True))
-        wait(lambda: log.asked == [True, False])  # the loop is held up here: this is the fault
+        wait_until(lambda: log.asked == [True, False])  # the loop is held up here: this is the fault
         await until(lambda: log.asked == [True, False, True])
 
 
 async def test_who_did_not_stand_does_not_stand_after_a_hang() -> None:
     log = Seat()
-    async with lone_host(log, HostOptions(watchdog_s=0.3)):
-        wait(lambda: log.asked == [False])
+    async with lone_host(log, host_settings(watchdog_s=0.3)):
+        wait_until(lambda: log.asked == [False])
         await until(lambda: log.asked == [False, False])
 
 
@@ -85,7 +72,7 @@ def _leave_open(log: Seat, watchdog_s: float) -> Host:
 
     async def embedder() -> None:
         engine = Engine(to_identity("b1"), to_engine(lone_settings()), None)
-        host = Host(engine, log, BrokerHooks(), Metrics("test", "b1"), options=HostOptions(watchdog_s=watchdog_s))
+        host = Host(engine, log, BrokerHooks(), Metrics("test", "b1"), settings=host_settings(watchdog_s=watchdog_s))
         host.start()
         hosts.append(host)
         await asyncio.sleep(0)
@@ -104,7 +91,7 @@ def test_a_closed_loop_is_noticed_by_the_watchdog_although_nothing_arrives() -> 
     assert host.stopped is not None
     assert host.stopped.reason == "loop-closed"
     assert not host.stopped.clean
-    wait(lambda: not any(item.name == "statechannel-watchdog" for item in threading.enumerate()))
+    wait_until(lambda: not any(item.name == "statechannel-watchdog" for item in threading.enumerate()))
 
 
 def test_a_closed_loop_is_noticed_at_once_by_what_arrives() -> None:

@@ -10,7 +10,6 @@ from statechannel.broker import supervision
 from statechannel.broker.opening_process import OpeningProcess
 from statechannel.broker.supervision import (
     OpenMember,
-    RestartPolicy,
     Restarts,
     SeatRequest,
     Watchdog,
@@ -19,6 +18,7 @@ from statechannel.broker.supervision import (
     within,
 )
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.settings.groups_engine import RuntimeSettings
 from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S
 
@@ -27,7 +27,9 @@ LOOK_S = 1 / 1024
 
 
 def test_back_off_doubles_is_bounded_and_gives_up() -> None:
-    restarts = Restarts(RestartPolicy(limit=4, window_s=60, first_wait_s=1, longest_wait_s=3))
+    restarts = Restarts(
+        RuntimeSettings(restarts_max=4, restart_window_s=60, restart_first_wait_s=1, restart_longest_wait_s=3)
+    )
     assert [restarts.failed(float(n)) for n in range(5)] == [1, 2, 3, 3, None]
     assert restarts.failed(200.0) == 1  # old failures are forgotten
     assert restarts.failed(260.0) == 2

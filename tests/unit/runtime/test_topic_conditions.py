@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 from statechannel.broker.observe import health
 from statechannel.broker.observe.metrics import Metrics
-from statechannel.broker.observe.topic_conditions import TopicConditions, head_lost_hint, head_lost_sentence
+from statechannel.broker.observe.topic_conditions import TopicConditions
+from statechannel.conditions.facts import NO_TOPIC_FACTS
+from statechannel.conditions.kinds import head_lost_hint
 from statechannel.engine.log_head import KEEP_RUNNING, RESTORE
 from statechannel.kafka.topic_watch import TopicFindings
 from statechannel.kafka.topics import TopicSettingDifference
@@ -93,7 +96,7 @@ def test_a_head_that_was_restated_is_lost_no_longer(told: Told) -> None:
     told.news(seen(first_offsets={("c", 0): 7}))
     told.conditions.is_lost = lambda _, first_offset: first_offset > 7
     assert told.news(seen(first_offsets={("c", 0): 7})) == []
-    assert (told.gauge("heads_lost"), told.conditions.sentences()) == (0, [])
+    assert (told.gauge("heads_lost"), told.conditions.facts()) == (0, NO_TOPIC_FACTS | {"differences": []})
     assert told.news(seen(first_offsets={("c", 0): 9})) == [("head-lost", "critical", 9)]
 
 
@@ -107,20 +110,17 @@ def test_what_to_do_about_a_lost_head_depends_on_who_lives(
     assert (KEEP_RUNNING in hint, RESTORE in hint, "cleanup.policy of c" in hint) == (keep_running, restore, True)
 
 
-def test_what_is_wrong_is_said_the_worst_first(told: Told) -> None:
-    told.news(seen(POLICY, SEGMENT, first_offsets={("c", 0): 7}))
-    assert told.conditions.sentences() == [head_lost_sentence("c", 0, 7), str(POLICY), str(SEGMENT)]
-    assert (told.gauge("topic_differences", harm="hard"), told.gauge("topic_differences", harm="soft")) == (1, 1)
-
-
 def test_a_side_topic_that_was_made_anew_is_said(told: Told) -> None:
     assert told.news(seen(recreated=("c-side",))) == [("topic.recreated", "warning", "c-side")]
 
 
-async def test_readiness_shows_the_condition_and_does_not_depend_on_it() -> None:
+async def test_readiness_shows_the_conditions_and_does_not_depend_on_them() -> None:
     async with lone_host() as host:
-        host.topics.take(seen(POLICY, first_offsets={("c", 0): 7}))
-        (check,) = [item for item in health.ready(host) if item.name == "topics"]
-        assert check.ok
-        document = json.loads(health._answer(host, health.ready(host)).body)
+        host.topics.take(seen(POLICY, SEGMENT, first_offsets={("c", 0): 7}))
+        pages = health.routes(host, asyncio.get_running_loop(), timeout_s=5.0)
+        document = json.loads(pages["/readyz"]().body)
+        assert document["checks"]["topics"]["ok"]
         assert all(word in document["checks"]["topics"]["why"] for word in ("c-0", "7", "cleanup.policy", "delete"))
+        rows = {row["code"]: row["next_step"] for row in document["conditions"]}
+        assert list(rows) == ["head-lost", "topic-unfit", "topic-differs"]
+        assert rows["topic-unfit"] == POLICY.command

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import PIECE_MAX_BYTES, TopicFollower, pieces_of
 from statechannel.kafka.light_topic import LightBatch
 from statechannel.protocol.side_record import SideRecord
+from statechannel.settings.groups_engine import RuntimeSettings
 from tests.support.log_lines import capture_logs
 from tests.support.waits import until
 
@@ -30,7 +30,7 @@ class Reader:
 
 
 class Rig:
-    def __init__(self, **policy: float) -> None:
+    def __init__(self, **runtime: float) -> None:
         self.readers: list[Reader] = []
         self.taken: list[int] = []
         self.failures = 0
@@ -41,7 +41,7 @@ class Rig:
             take=self._take,
             on_failure=self._failed,
             mono_s=lambda: 1_000.0,
-            policy=RestartPolicy(**policy),  # type: ignore[arg-type]
+            runtime=RuntimeSettings(**runtime),  # type: ignore[arg-type]
         )
 
     def _make(self, sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> Reader:
@@ -110,7 +110,7 @@ async def test_a_topic_that_is_opened_again_is_read_by_another_reader_alone() ->
 
 @pytest.mark.parametrize("act", ["reopen", "close"])
 async def test_a_restart_that_waits_is_not_made_as_well(act: str) -> None:
-    rig = Rig(first_wait_s=0.02)
+    rig = Rig(restart_first_wait_s=0.02)
     rig.follower.start()
     for _ in range(2):  # a reader may fail while its restart waits
         await asyncio.to_thread(rig.readers[0].failed, OSError("gone"))
@@ -127,7 +127,7 @@ async def test_a_restart_that_waits_is_not_made_as_well(act: str) -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 async def test_a_reader_that_does_not_end_in_time_is_said(ends: bool) -> None:
-    rig = Rig(longest_wait_s=9.0)
+    rig = Rig(restart_longest_wait_s=9.0)
     rig.follower.start()
     rig.readers[0].ends = ends
     with capture_logs() as lines:
@@ -139,7 +139,7 @@ async def test_a_reader_that_does_not_end_in_time_is_said(ends: bool) -> None:
 
 
 async def test_beyond_its_limit_a_reader_is_restarted_after_the_longest_wait() -> None:
-    rig = Rig(limit=0, longest_wait_s=0.01, first_wait_s=600.0)
+    rig = Rig(restarts_max=0, restart_longest_wait_s=0.01, restart_first_wait_s=60.0)
     rig.follower.start()
     await asyncio.to_thread(rig.readers[0].failed, OSError("gone"))
     await until(lambda: len(rig.readers) == 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from statechannel.api import Settings, SettingsError, StateChannel, StateChannelError, load_settings
-from statechannel.broker.arguments import ArgumentTypeError
+from statechannel.operations.checks import ArgumentTypeError
 from statechannel.settings.groups_engine import HookSettings
 
 KAFKA = {"bootstrap_servers": "127.0.0.1:1"}

@@ -1,4 +1,4 @@
-"""Every setting is on design/settings.md, and no place of a machine is."""
+"""Every setting is on design/reference/settings.md, and no place of a machine is."""
 
 from statechannel.settings.names import known
 from statechannel.settings.tree import groups

@@ -8,12 +8,6 @@ from shedders.decisions.builder import RecordBounds
 from shedders.decisions.topic import WriterBounds
 from shedders.model.profiles import UnknownProfileError
 from statechannel.kafka.topic_policy import DECISIONS_RETENTION_MS, DECISIONS_SEGMENT_MS
-from tests.support.strategies import install
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
 
 
 def test_every_setting_says_what_it_is_for() -> None:

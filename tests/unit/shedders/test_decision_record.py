@@ -29,7 +29,6 @@ from shedders.decisions.builder import (
     skipped_record,
     split_record,
 )
-from shedders.decisions.bundle_trail import What
 from shedders.decisions.explanation import NOT_MADE, Because
 from shedders.decisions.record import (
     VALUE_MAX_BYTES,
@@ -46,10 +45,11 @@ from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from shedders.schemas import decision_schema
 from statechannel.protocol.side_record import InvalidRecord
+from statechannel.stories.bundle import What
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
-PAGE = Path(__file__).parents[3] / "design" / "decisions-topic.md"
-SCHEMA = Path(__file__).parents[3] / "design" / "decision.schema.json"
+PAGE = Path(__file__).parents[3] / "design" / "reference" / "decisions-topic.md"
+SCHEMA = Path(__file__).parents[3] / "design" / "reference" / "decision.schema.json"
 ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 
 

@@ -20,10 +20,11 @@ from shedders.balancer.settings import BalancerSettings, DrainSettings
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
 from shedders.model.cluster import Policies
 from shedders.policies.effective import EffectivePolicies
-from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
 from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import ExtensionAsk
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(20)]
 QUICK = DrainSettings(patience_s=0.2, quiet_s=0.1, cordon_wait_s=0.4, retry_s=0.05, report_wait_s=0.0, rate_per_s=500)
@@ -178,7 +179,7 @@ async def test_who_does_not_lead_says_so() -> None:
     channel = FakeChannel(owned(1), ("b1", "b2"))
     channel.term = -1
     assert rejected(await Leader(channel).ask())[0] == "not-leader"
-    assert rejected(await Leader(channel).ask("may-take", name=NAMES[0]))[0] == "not-leader"
+    assert isinstance(await Leader(channel).ask("may-take", name=NAMES[0]), Done), "every broker has the policies"
     assert rejected(await Leader(channel).ask("fresh"))[0] == "not-leader"
 
 
@@ -399,6 +400,9 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
 async def test_may_take(name: str, destination: str | None, policies: Policies, answer: str) -> None:
     leader = Leader(FakeChannel(owned(2), ("b1", "b2", "b3")), policies)
     outcome = await leader.ask("may-take", name=name, destination=destination)
+    args = {"name": name} if destination is None else {"name": name, "destination": destination}
+    refusal = leader.checks.refusal(Request("01OP", "unload", 0, args, ""))
+    assert refusal == (None if isinstance(outcome, Done) else outcome), "the executing broker checks the same"
     match outcome:
         case Done(result=result):
             assert result == answer

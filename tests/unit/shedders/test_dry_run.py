@@ -27,16 +27,11 @@ from shedders.snapshots.selection import choose, pipeline_of, remembered_by, she
 from shedders.split.algorithms import SplitRange
 from shedders.split.triggers import SplitSettings
 from tests.support.snapshots import Shape, cluster
-from tests.support.strategies import declared, install
+from tests.support.strategies import declared
 
 UNEVEN = Shape(brokers=6, bundles_each=12, hot=2, idle=1, topics_each=3)
 SHEDDERS = sorted(declared()[SHEDDING])
 CYCLES = 5
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
 
 
 class Fixed:

@@ -16,13 +16,13 @@ from shedders.decisions.builder import (
     skipped_record,
     split_record,
 )
-from shedders.decisions.bundle_trail import Trail, What, part_of
 from shedders.decisions.explanation import NOT_MADE, Because, CommandOrigin, Explanation, WhyNot, why, why_not
 from shedders.decisions.history import DecisionBook
 from shedders.decisions.record import DistancePart, InvalidDecisionReason, Subject
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from statechannel.protocol.side_record import InvalidRecord
-from statechannel.replay.auditor import audit_full
+from statechannel.replay.auditor import audit_part
+from statechannel.stories.bundle import BundleStory, What
 from tests.support.decision_records import (
     AT_MS,
     IDS,
@@ -41,15 +41,15 @@ ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 NOW_MS = AT_MS + 600_000
 
 
-def read_trail(log: ChannelLog, name: str) -> Trail:
-    trail = Trail(name)
+def read_trail(log: ChannelLog, name: str) -> BundleStory:
+    trail = BundleStory(name)
     judged: list[str] = []
 
     def observe(record: Any, judgement: Any) -> None:
         judged.append(judgement.verdict.value)
         trail.observe(record, judgement)
 
-    audit_full(0, 1, log.records, observe)
+    audit_part(0, 1, log.records, observe=observe)
     assert set(judged) == {"accepted"}, judged
     return trail
 
@@ -165,17 +165,14 @@ def test_a_deleted_namespace_and_a_silent_channel() -> None:
     gone = why(read_trail(log, WHOLE), DecisionBook())
     assert (gone.bundle, gone.now) == (None, "its namespace was deleted")
     assert gone.steps[-1].message == "its namespace t/n was deleted, by b1"
-    silent = why(Trail("t/other/0x00000000_0xffffffff"), DecisionBook())
+    silent = why(BundleStory("t/other/0x00000000_0xffffffff"), DecisionBook())
     assert (silent.now, silent.steps) == ("the channel has no record of it", [])
 
 
 def test_what_is_neither_a_bundle_nor_a_topic_is_refused() -> None:
     for name in ("t/n", "x", ""):
         with pytest.raises(ValueError, match="neither a bundle nor a topic"):
-            Trail(name)
-    assert part_of(ONE, WHOLE)
-    assert not part_of(ONE, TWO)
-    assert not part_of(WHOLE, ONE)
+            BundleStory(name)
 
 
 # --- why ------------------------------------------------------------------------------------------------------------

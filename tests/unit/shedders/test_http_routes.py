@@ -5,16 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from shedders.cli import http_routes
+from shedders import http_api as http_routes
 from shedders.cli.drain import cordons
-from shedders.cli.http_routes import BalancerAnswers, DrainBody, PolicyEndBody
-from statechannel.broker.request_record import Request
+from shedders.http_api import BalancerAnswers, DrainBody, PolicyEndBody
 from statechannel.cli.kit import requests
 from statechannel.http_api.actions import operation_of
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import ApiCall, Caller
+from statechannel.operations.request_record import Request
+from statechannel.queries import live_log as past_requests
 from statechannel.settings.groups_cluster import AccessRole
 from tests.support.http_fakes import http_settings
+from tests.support.request_world import stories
 
 ANN = Caller("ann", AccessRole.FORCE, "192.0.2.1")
 KEY = {"idempotency-key": "k"}
@@ -29,17 +31,12 @@ def world(monkeypatch):
         written.append(request)
         return len(written)
 
-    connection = SimpleNamespace(client=SimpleNamespace(bootstrap_servers="127.0.0.1:1"), topics=None, timeout_s=1.0)
     monkeypatch.setattr(requests, "write_request", write)
-    monkeypatch.setattr(
-        requests,
-        "read_requests",
-        lambda _: [(SimpleNamespace(timestamp_ms=0, offset=number), request) for number, request in enumerate(written)],
-    )
+    for module in (http_routes, past_requests):
+        monkeypatch.setattr(module, "read_requests", lambda _: stories(*written))
     monkeypatch.setattr(http_routes.follower, "check", lambda *_, **__: None)
     monkeypatch.setattr(cordons, "cordon", lambda _, broker, drain, **facts: cordoned.append((broker, drain, facts)))
     answers = BalancerAnswers(SimpleNamespace(settings=http_settings()))
-    monkeypatch.setattr(answers._answers, "_connection", SimpleNamespace(within=lambda _: connection))
     return SimpleNamespace(answers=answers, written=written, cordoned=cordoned)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loaddata.live.service import ReportedLoad
+from loaddata.report.record import ReportedLoad
 from shedders.balancer.cluster_inputs import cluster_now
 from shedders.balancer.lead import Balance
 from shedders.decision.booked_moves import BookedMoves, BudgetSettings

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.model.bundle_load import BundleAverages, MessageAverage, TopBundle
+from loaddata.report.record import ReportedLoad, ReportedTopBundles
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.cluster_inputs import (
     REMEMBERED_MAX,

@@ -30,12 +30,6 @@ from statechannel.protocol.states import State
 from statechannel.settings import load
 from statechannel.settings.errors import SettingsError
 from tests.support.live_balancer import Channel, Clock, World, key, settle
-from tests.support.strategies import install
-
-
-@pytest.fixture(autouse=True)
-def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
 
 
 def make_extension(**settings: Any) -> BalancerExtension:
@@ -370,6 +364,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
         picture=world.channel.picture,
         metrics_registry=None,
         answer_for=lambda *_: None,
+        check_before=lambda *_: None,
         term=-1,
         log_time_ms=1,
         leading=False,

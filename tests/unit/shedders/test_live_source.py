@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from loaddata.report.record import encode_broker_load
 from shedders.balancer.active_strategies import in_force
 from shedders.balancer.settings import BalancerSettings
 from shedders.balancer.snapshot_from_topics import Choice, changed_since, of_chosen
-from shedders.cli import live_source
 from shedders.decisions.builder import shed_record
 from shedders.decisions.history import DecisionRead
 from shedders.decisions.record import DRAIN, DecisionRecord
@@ -22,19 +22,15 @@ from shedders.policies.book import PolicyBook
 from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
+from shedders.queries import live_source
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.protocol.side_record import SideRecord
+from statechannel.queries.connection import Notes
 from tests.support.decision_records import AT_MS, decision, occasion
 from tests.support.load_reports import report
 from tests.support.load_rows import top_record
-from tests.support.strategies import install
 
 COMMON = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
 
 
 class Reader:
@@ -195,8 +191,8 @@ def test_the_load_of_brokers_and_of_the_heaviest_bundles(monkeypatch: pytest.Mon
     tops = [top_record("b1", 0, 1, 3, 5_000), SideRecord(b"b2", b"junk", (), 1, 5_000)]
     monkeypatch.setattr(live_source, "balancer_settings", lambda _: BalancerSettings())
     monkeypatch.setattr(live_source, "_load_topics", lambda *_: (loads, tops))
-    connection: Any = None
-    document = live_source.loads_document(connection)
+    connection: Any = SimpleNamespace(reporter=Notes())
+    document = live_source.loads(connection, live_source.LoadsQuery())
     assert [row["broker"] for row in document["brokers"]] == ["b1", "b2"]
     row = document["brokers"][0]
     assert (row["cpu_percent"], row["memory_percent"], row["msg_throughput_in"]) == (20.0, None, 7.0)
@@ -204,9 +200,9 @@ def test_the_load_of_brokers_and_of_the_heaviest_bundles(monkeypatch: pytest.Mon
     totals = [bundle["msg_throughput_in"] + bundle["msg_throughput_out"] for bundle in document["bundles"]]
     assert len(totals) == 3
     assert totals == sorted(totals, reverse=True)
-    assert document["notes"] == []
+    assert connection.reporter.sentences == []
 
     monkeypatch.setattr(live_source, "_load_topics", lambda *_: (None, None))
-    document = live_source.loads_document(connection)
+    document = live_source.loads(connection, live_source.LoadsQuery())
     assert (document["brokers"], document["bundles"]) == ([], [])
-    assert "no broker runs the balancer's extension" in document["notes"][0]
+    assert "no broker runs the balancer's extension" in connection.reporter.sentences[0]

@@ -17,9 +17,9 @@ from shedders.balancer.splitting import Splitting, TopicsOnDemand, own_cluster, 
 from shedders.model.cluster import Policies
 from shedders.policies.effective import EffectivePolicies
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine import commands
 from statechannel.engine.commands import Done, Rejected
+from statechannel.operations.table import ExtensionAsk
 from tests.support.live_balancer import Channel, World, key, local
 from tests.support.waits import WAIT_S
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loaddata.live.service import ReportedLoad
+from loaddata.report.record import ReportedLoad
 from shedders.decision.booked_moves import BookedMoves
 from shedders.model.cluster import Policies
 from shedders.model.plan import in_turn

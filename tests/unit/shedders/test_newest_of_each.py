@@ -8,7 +8,7 @@ import pytest
 
 from loaddata.report.record import BrokerLoadReport
 from loaddata.view.table_view import TableView
-from shedders.cli.live_source import NewestRecords
+from shedders.queries.live_source import NewestRecords
 from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import null, read, record
 

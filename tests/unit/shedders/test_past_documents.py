@@ -11,14 +11,17 @@ import pytest
 
 from loaddata.report.record import Tombstone
 from shedders.balancer.settings import BalancerSettings
-from shedders.cli import decision_log, live_source
-from shedders.cli import decisions as decisions_command
 from shedders.decisions.history import DecisionRead
 from shedders.decisions.record import OutcomeRecord
+from shedders.queries import decisions as decision_queries
+from shedders.queries import live_source
+from shedders.queries.decisions import DecisionsQuery
+from shedders.queries.live_source import LoadsQuery
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.light_topic import LightBatch
 from statechannel.kafka.topic_policy import LoadTopics
 from statechannel.protocol.side_record import SideRecord
+from statechannel.queries.connection import Notes
 from tests.support.decision_records import AT_MS, IDS, WHOLE, move, record
 from tests.support.load_reports import record as load_record
 from tests.support.load_rows import top_record
@@ -27,7 +30,7 @@ TTL_MS = round(1_000 * BalancerSettings().load.ttl_s)
 THEN_MS = 10 * TTL_MS
 NAMES = LoadTopics("channel")
 CONNECTION: Any = SimpleNamespace(
-    client=None, timeout_s=1.0, topics=SimpleNamespace(channel="channel", reader_group="group")
+    client=None, timeout_s=1.0, topics=SimpleNamespace(channel="channel", reader_group="group"), reporter=Notes()
 )
 
 
@@ -59,6 +62,7 @@ def lay(monkeypatch: pytest.MonkeyPatch, loads: Sequence[SideRecord], tops: Sequ
         def close(self, _: float) -> bool:
             return True
 
+    CONNECTION.reporter = Notes()
     monkeypatch.setattr(live_source, "LightReader", Reader)
     monkeypatch.setattr(live_source, "TopicAdmin", lambda *_, **__: SimpleNamespace(describe=lambda names: names))
     monkeypatch.setattr(live_source, "balancer_settings", lambda _: BalancerSettings())
@@ -98,9 +102,9 @@ def test_the_loads_of_a_moment(
     seen: Sequence[tuple[str, int]],
 ) -> None:
     lay(monkeypatch, records)
-    document = live_source.loads_document(CONNECTION, at_ms)
+    document = live_source.loads(CONNECTION, LoadsQuery(at_ms=at_ms))
     assert [(row["broker"], row["logged_at_ms"]) for row in document["brokers"]] == seen
-    assert (document["bundles"], document["notes"]) == ([], [])
+    assert (document["bundles"], CONNECTION.reporter.sentences) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -123,15 +127,15 @@ def test_the_heaviest_bundles_of_a_moment(
         deleted("b1", 2, 0, THEN_MS + 1),
     ]
     lay(monkeypatch, [], tops)
-    document = live_source.loads_document(CONNECTION, at_ms)
+    document = live_source.loads(CONNECTION, LoadsQuery(at_ms=at_ms))
     assert [row["broker"] for row in document["bundles"]] == brokers
 
 
 def test_a_topic_that_is_not_there_has_no_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     lay(monkeypatch, LATEST)
     monkeypatch.setattr(live_source, "TopicAdmin", lambda *_, **__: SimpleNamespace(describe=lambda _: []))
-    document = live_source.loads_document(CONNECTION, THEN_MS)
-    assert (document["brokers"], document["bundles"], len(document["notes"])) == ([], [], 1)
+    document = live_source.loads(CONNECTION, LoadsQuery(at_ms=THEN_MS))
+    assert (document["brokers"], document["bundles"], len(CONNECTION.reporter.sentences)) == ([], [], 1)
 
 
 def ended(number: int) -> OutcomeRecord:
@@ -199,5 +203,5 @@ def decisions_between(
             raise TopicMissingError("the topic does not exist")
         yield Reader()
 
-    monkeypatch.setattr(decision_log, "decision_reader", reader)
-    return decisions_command.decisions_document(CONNECTION, since_ms, limit, until_ms)
+    monkeypatch.setattr(decision_queries, "decision_reader", reader)
+    return decision_queries.decisions(CONNECTION, DecisionsQuery(since_ms=since_ms, limit=limit, until_ms=until_ms))

@@ -13,9 +13,9 @@ from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatc
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
 from shedders.policies.topic import TopicSeen
-from statechannel.broker.supervision import RestartPolicy
 from statechannel.kafka.light_topic import LightBatch
 from statechannel.protocol.side_record import SideRecord
+from statechannel.settings.groups_engine import RuntimeSettings
 from tests.support.waits import WAIT_S
 
 
@@ -59,7 +59,7 @@ class World:
             self._make,
             on_change=self.changes.append,
             clocks=FollowerClocks(now_ms=lambda: self.now_ms),
-            policy=RestartPolicy(limit=2, first_wait_s=0.01, longest_wait_s=0.05),
+            runtime=RuntimeSettings(restarts_max=2, restart_first_wait_s=0.01, restart_longest_wait_s=0.05),
             watched=TopicWatchSettings("T1", self._look, lambda: 0.05),
             bounds=BookBounds(policies_max=policies_max),
         )

@@ -17,7 +17,7 @@ from shedders.policies.kinds import BadPolicyError, PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode, made_key
 from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
 from statechannel.cli.kit.failures import CommandError
-from statechannel.errors import ExitCode
+from statechannel.errors import NotFoundError
 
 A = "t/n/0x00000000_0x80000000"
 CLUSTER = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A, "b2")})
@@ -116,9 +116,8 @@ def test_a_bundle_that_does_not_exist_is_refused_unless_one_insists(
         monkeypatch.setattr(sys.modules[__name__], "CLUSTER", Cluster({}, CLUSTER.bundles))
     missing = "t/n/0x00000000_0x70000000"
     value = {"broker": "b1"} if kind is PolicyKind.PIN else {"msg_rate_in": 1.0}
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(NotFoundError) as caught:
         laid.set(kind, missing, **value)
-    assert caught.value.exit_code == ExitCode.NOT_FOUND
     assert "statechannel bundles --namespace t/n" in caught.value.hint
     assert "--force" in caught.value.hint
     laid.set(kind, missing, force=True, **value)

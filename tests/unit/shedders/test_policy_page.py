@@ -1,4 +1,4 @@
-"""design/policies.md and the code say the same."""
+"""Pages on policies and strategies, and the code, say the same."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from shedders.model.strategy import KINDS
 from shedders.policies.effective import Force
 from shedders.policies.kinds import REQUIRED, RULES, PolicyKind
 from shedders.policies.record import InvalidPolicyReason, PolicyRecord, decode, decode_key, encode
+from tests.docs.strategy_pages import own, prose
 
 PAGE = (Path(__file__).parents[3] / "design" / "policies.md").read_text(encoding="utf-8")
 EXAMPLES = re.search(r"^Examples.*?^```\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE).group(1).splitlines()  # type: ignore[union-attr]
@@ -52,3 +54,31 @@ def test_the_table_has_the_fields_of_each_kind(kind: PolicyKind) -> None:
 def test_the_words_are_on_the_page() -> None:
     for word in (*InvalidPolicyReason, *Force):
         assert f"`{word}`" in PAGE
+
+
+# --- strategies: what they say of themselves -------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_strategy_gives_an_example_and_its_source(kind: str) -> None:
+    for name, strategy in own(kind).items():
+        text = " ".join(prose(strategy.__doc__ or "")).lower()
+        assert "example" in text, name
+        assert "source:" in text, name
+
+
+def test_formulas_stand_apart_and_what_callers_need_is_left_out() -> None:
+    text = "Does it.\n\nWith x:\n\n    x = 1\n\n    y | 2\n\nThen more.\n\nArgs:\n    can_take: Filters."
+    assert list(prose(text)) == [
+        "Does it.",
+        "",
+        "With x:",
+        "",
+        "```text",
+        "x = 1",
+        "",
+        "y | 2",
+        "```",
+        "",
+        "Then more.",
+    ]

@@ -10,12 +10,6 @@ from shedders.balancer.active_strategies import UnknownSettingError, balanced_by
 from shedders.balancer.settings import BalancerSettings
 from shedders.policies.kinds import canonical
 from statechannel.errors import StateChannelError
-from tests.support.strategies import install
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
 
 
 @pytest.mark.parametrize(

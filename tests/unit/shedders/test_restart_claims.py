@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from shedders.cli.drain import claim as module
 from shedders.cli.drain.claim import CLAIM, ClaimedRestart, RestartClaim, RestartUnderWayError, holder_of, read_claims
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.broker.request_writer import BALANCER
 from statechannel.cli.kit.requests import SentRequest
 from statechannel.errors import ExitCode
+from statechannel.operations.request_record import Request, encode
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.stories.requests import stories_of
 
 LEASE_S = 60.0
 
@@ -24,9 +26,9 @@ class RequestLog:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at_ms = 1_000
-        self.items: list[tuple[RecordRead, Request]] = []
+        self.items: list[RecordRead] = []
         self.before_write: list[ClaimedRestart] = []
-        monkeypatch.setattr(module, "read_requests", lambda _: iter(self.items))
+        monkeypatch.setattr(module, "extension_requests", lambda *_: stories_of(self.items).values())
         monkeypatch.setattr(module, "send", self.send)
         monkeypatch.setattr(module, "now_ms", lambda: self.at_ms)
 
@@ -38,7 +40,7 @@ class RequestLog:
         identifier = f"request-{offset}"
         all_args = {"extension": BALANCER, "ask": ask, **args}
         request = Request(identifier, RequestCommand.EXTENSION.value, self.at_ms + 1_000, all_args, by or "me@here")
-        self.items.append((RecordRead(Topic.REQUESTS, 0, offset, self.at_ms, identifier.encode(), b""), request))
+        self.items.append(RecordRead(Topic.REQUESTS, 0, offset, self.at_ms, identifier.encode(), encode(request)))
         return SentRequest(identifier, offset, wait_s)
 
     def command(self, restart: str, instead_of: str = "") -> ClaimedRestart:

@@ -15,12 +15,14 @@ from shedders.cli.drain.rolling import Restart, RestartRequest, read_progress
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey
-from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.requests import LoggedRequest, RequestAnswer, SentRequest
+from statechannel.cli.kit.requests import RequestAnswer, SentRequest
 from statechannel.engine.commands import Done, Outcome, Rejected, Unknown
 from statechannel.engine.membership import Member
-from statechannel.errors import ExitCode
+from statechannel.errors import ExitCode, NotFoundError, UsageError
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import RequestCommand
+from tests.support.request_world import stories
 
 RESTART = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -32,7 +34,7 @@ class World:
         self.processes = {name: f"{name}-1" for name in brokers}
         self.leader: str | None = "b1"
         self.cordons: dict[str, str] = {}
-        self.requests: list[LoggedRequest] = []
+        self.requests: list[Request] = []
         self.done: list[str] = []
         self.left = 0
         self.stays: set[str] = set()
@@ -61,7 +63,7 @@ class World:
         self.done_before[asked.broker] = (asked.extra or {})["done"]
         args = {"broker": asked.broker, "drain": asked.drain, **(asked.extra or {})}
         request = Request(asked.drain, RequestCommand.EXTENSION.value, 0, args, "me")
-        self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
+        self.requests.append(request)
         if asked.broker in self.crashes:
             self.processes[asked.broker] = f"{asked.broker}-9"
         left = [{"bundle": "t/n/x", "why": "it is pinned"}][: self.left]
@@ -133,7 +135,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "read_claims", lambda _: [])
     monkeypatch.setattr(rolling, "release_balancing", world.release)
     monkeypatch.setattr(rolling, "bundle_counts", lambda _: world.held)
-    monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(world.requests))
+    monkeypatch.setattr(rolling, "extension_requests", lambda *_: stories(*world.requests).values())
     monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(rolling, "follow", world.follow)
     monkeypatch.setattr(rolling, "AGAIN_S", 0.01)
@@ -215,7 +217,7 @@ def test_only_those_that_are_named(world: World) -> None:
 
 
 def test_an_unknown_one_is_refused_before_anything_is_done(world: World) -> None:
-    with pytest.raises(CommandError, match="broker b9 not found"):
+    with pytest.raises(NotFoundError, match="broker b9 not found"):
         world.run("b2", "b9")
     assert world.done == []
     assert world.released == 0, "it holds nothing yet: a note about an override would be wrong where Kafka is away"
@@ -258,7 +260,7 @@ def test_it_stops_at_the_first_trouble_and_goes_on_from_there(
 
 
 def test_a_program_that_is_not_there_for_one_broker_is_told_before_the_first_drain(world: World) -> None:
-    with pytest.raises(CommandError, match="program /nonexistent/b1 not found or not executable here"):
+    with pytest.raises(UsageError, match="program /nonexistent/b1 not found or not executable here"):
         world.run(command=["/nonexistent/{broker}"])
     assert world.done == []
 
@@ -274,13 +276,13 @@ def test_an_id_that_its_program_would_take_for_an_option_is_no_word_of_the_comma
     if not refused:
         rolling.require_argument(command, "-lroot")
         return
-    with pytest.raises(CommandError, match="nothing was drained"):
+    with pytest.raises(UsageError, match="nothing was drained"):
         rolling.require_argument(command, "-lroot")
 
 
 def test_such_an_id_stops_the_restart_before_the_first_drain(world: World) -> None:
     world.processes["-lroot"] = "-lroot-1"
-    with pytest.raises(CommandError, match="begins with -"):
+    with pytest.raises(UsageError, match="begins with -"):
         world.run()
     assert world.done == []
 

@@ -9,8 +9,8 @@ import pytest
 from loaddata.source import TopicRates
 from shedders.balancer.request_handlers import SplitRequestHandler
 from shedders.balancer.settings import BalancerSettings
-from statechannel.broker.request_record import ExtensionAsk
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Split, Started, Undetermined, Unload
+from statechannel.operations.table import ExtensionAsk
 from statechannel.protocol.bundle import topic_hash
 from tests.support.strategies import install
 

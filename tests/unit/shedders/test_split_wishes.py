@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shedders.cli.decision_log import deeds, done_count
+from shedders.cli.decisions import deeds, done_count
 from shedders.cli.plans import _print_moves
 from shedders.decision.dry_run import decide, nonsense
 from shedders.decisions.builder import BALANCE
@@ -20,8 +20,8 @@ from shedders.model.plan import Label, Plan, Reason, SplitWanted
 from shedders.policies.effective import EffectivePolicies
 from shedders.snapshots.plan_document import cycle_part
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.broker.request_record import RequestCommand
 from statechannel.engine.commands import Done, Rejected
+from statechannel.operations.table import RequestCommand
 from tests.support.live_balancer import NS, Scripted, World, four_bundles, key, move, plan_once, settle
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.model.broker_load import BrokerLoad, ResourceUsage
 from loaddata.report.record import (
     BrokerLoadReport,
+    ReportedLoad,
+    ReportedTopBundles,
     ReportHeader,
     Tombstone,
     TopBundlesReport,
@@ -34,7 +35,6 @@ from shedders.balancer.snapshot_from_topics import (
     of_decision,
     snapshot_taken,
 )
-from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
 from shedders.decision.booked_moves import BookedMoves, BudgetSettings
 from shedders.decision.dry_run import Decision, run_cycles
 from shedders.decisions.builder import Occasion, shed_record
@@ -46,6 +46,7 @@ from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, made_key
 from shedders.policies.record import encode as encode_policy
+from shedders.queries.live_source import _bundles, _Log, _unsound
 from shedders.snapshots.cluster import booked_of, cluster_of, remarks
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from shedders.snapshots.model import BalancingPart, BudgetPart, Snapshot
@@ -54,27 +55,21 @@ from shedders.snapshots.selection import choose as chosen_by
 from shedders.snapshots.selection import part_settings, pipeline_of, remembered_by, shedding_of
 from shedders.split.triggers import SplitSettings
 from statechannel.audit.views import LogViews
-from statechannel.cli.kit.registry import Registry
-from statechannel.engine.cluster_view import ClusterViews
+from statechannel.engine.cluster_view import ClusterViews, seen_brokers
 from statechannel.engine.membership import Membership
 from statechannel.protocol.log import Topic
 from statechannel.protocol.side_record import SideRecord
-from statechannel.replay.auditor import audit_full
+from statechannel.replay.auditor import audit_part
 from tests.docs.tiny_log import START_MS, TinyLog
 from tests.support.decision_records import IDS, ChannelLog
 from tests.support.load_reports import top
-from tests.support.strategies import declared, install
+from tests.support.strategies import declared
 
 SHEDDERS = sorted(declared()[SHEDDING])
 OWNERS = ("b2", "b3", "b4")
 RANGES = [f"0x{n << 28:08x}_0x{min((n + 1) << 28, 0xFFFFFFFF):08x}" for n in range(16)]
 NOW_MS = START_MS + 400_000
 RULES = BalancerSettings().load.view_rules()
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch)
 
 
 class Cluster:
@@ -205,7 +200,7 @@ def _followed(records: Iterable[SideRecord], decode: Any, changes: Iterable[Owne
 
 def _read(topics: Cluster) -> tuple[LogViews, _Log]:
     log = _Log()
-    audit = audit_full(0, 1, topics.log.records, log.observe)
+    audit = audit_part(0, 1, topics.log.records, observe=log.observe)
     return LogViews((audit,), (topics.log.records[-1].timestamp_ms,)), log
 
 
@@ -217,7 +212,7 @@ def gathered(topics: Cluster, member: Member, **more: Any) -> TopicContents:
         members.heard(at_ms / 1_000, offset, at_ms, orjson.loads(value))
     fields: dict[str, Any] = {
         "now_ms": NOW_MS,
-        "brokers": _brokers(Registry(members, NOW_MS, None)),
+        "brokers": seen_brokers(members, NOW_MS / 1_000),
         "bundles": _bundles(views),
         "choice": of_chosen(choose(BalancerSettings())),
         "unsound": _unsound(views),

@@ -325,6 +325,19 @@ def test_a_policy_holds_for_the_second_choice_too() -> None:
     assert placed(snapshot, MODULAR, SECOND, cluster=cordoned) == [["b:80"]]
 
 
+def test_what_filters_leave_to_its_own_hot_broker_is_chosen_again() -> None:
+    """Anti-affinity leaves the bundle's own broker only, which is hot: isolation allows the other one, and the bundle moves."""
+    decision = shed(case("d9-second-choice-of-its-own"), MODULAR, "min_unload_mib_per_s=0", guarded=False)
+    assert ways(decision) == [("t/n/0x00000000_0xffffffff", "b00cb:8080", "b01a:8080")]
+
+
+def test_what_filters_leave_to_its_own_broker_stays_there_unless_it_is_hot() -> None:
+    flags = ("min_unload_mib_per_s=0", "placement.overloaded_percent=95")
+    decision = shed(case("d9-second-choice-of-its-own"), MODULAR, *flags, guarded=False)
+    assert ways(decision) == []
+    assert [str(check.refused).partition(":")[0] for check in decision.checked] == ["the placement would put it back"]
+
+
 # --- splits in the middle --------------------------------------------------------------------------------------------------
 
 

@@ -95,8 +95,6 @@ def test_hits_take_time():
         plan = shed(replace(cluster, now_ms=1_000_000 + number * 1_000), memory)
         assert not plan.moves
         memory = plan.memory
-    # From the third look on, when noise allows to tell.
-    assert memory["watched"]["a"][-4:-2] == [18, 17.0]
 
 
 def test_noise_widens_the_band():
@@ -221,7 +219,6 @@ def test_a_level_that_the_last_plan_relieved_did_not_pass_by_itself():
     after = by_bytes({"a": 0.58, "b": 0.58, "c": 0.58}, {name: [1.0] * 50 for name in "abc"}, MIB)
     second = shed(replace(after, bundles=bundles, now_ms=NOW_MS + 60_000), first.memory)
     assert not second.moves
-    assert "bursts" not in second.memory
 
 
 def test_few_brokers_at_their_peaks_are_probed_at_once():

@@ -62,9 +62,3 @@ def test_every_unit_is_counted_where_its_place_is(places: list[tuple[int, int]],
     assert by_broker[1, 0] == sum(unit + 100 for unit in range(len(places)))
     assert set(table.owner[~table.live]) <= {NOBODY}
     assert {entry.bundle for entry in channel.live_bundles()} == set(live)
-
-
-def test_places_of_names_are_those_of_a_sorted_list() -> None:
-    table = BundleTable(_units([(0, 5)]))
-    table.add_namespace(0, ContestChannel().create("t/n", bounds_of(9, ())))
-    assert [table.names[number] for number in np.argsort(table.place)] == sorted(table.names)

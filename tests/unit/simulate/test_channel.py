@@ -36,17 +36,6 @@ def test_generations_are_those_of_the_protocol() -> None:
     )
 
 
-def test_what_has_not_changed_is_the_same_object() -> None:
-    channel = ContestChannel()
-    low, high = channel.create("t/n", bounds_of(2, ()))
-    before = {entry.bundle: entry for entry in channel.live_bundles()}
-    assert channel.live_bundles() is channel.live_bundles()
-    channel.assign(low, "b1")
-    after = {entry.bundle: entry for entry in channel.live_bundles()}
-    assert after[high] is before[high]
-    assert after[low] is not before[low]
-
-
 def test_what_the_core_refuses_is_a_bug_here() -> None:
     channel = ContestChannel()
     (only,) = channel.create("t/n", bounds_of(1, ()))

@@ -35,10 +35,10 @@ def test_pulsars_ways_are_those_of_the_profiles() -> None:
         for name, value in like.settings["parts"][part].items():
             assert result.overrides[f"parts.{part}.{name}"] == value
     assert _manager(result.name).unloads
-    settings = _manager(result.name).report_settings()
-    assert settings.reading_s == 60.0
+    load = _manager(result.name).report_settings().load
+    assert load.measure_interval_s == 60.0
     # A sample at each tick of 5 s, also of an old reading.
-    assert settings.clock.due(0.0, 60.0) == (12, 60.0)
+    assert load.sample_clock().due(0.0, 60.0) == (12, 60.0)
 
 
 def test_what_is_said_behind_the_name_stands_over_it() -> None:
@@ -47,7 +47,7 @@ def test_what_is_said_behind_the_name_stands_over_it() -> None:
         "load.top_bundles_max=25,balancer.interval_s=30"
     )
     assert manager.report_settings().again_s == 7.0
-    assert manager.report_settings().top_max == 25
+    assert manager.report_settings().load.top_bundles_max == 25
     assert manager.settings.interval_s == 30.0
 
 

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from shedders.contest.bundles import BundleTable, ContestChannel, bounds_of
 from shedders.contest.measures import MachineCapacity, Meter
 from shedders.contest.outcome import Measures
-from shedders.contest.trace import Namespace, TraceMachine
-from tests.support.plain_trace import PlainTrace
+from shedders.contest.trace import Demand, Namespace, TraceMachine, Units
+from shedders.contest.zones import PolicyZones
+from shedders.model.cluster import Policies
+from tests.support.plain_trace import plain_trace
 
 MACHINES = [
     TraceMachine("b0", cores=2, bandwidth_in_kbit=8e3, bandwidth_out_kbit=8e3, idle_percent=10),
@@ -43,34 +46,37 @@ def test_a_load_is_the_fullest_resource_of_the_real_machine() -> None:
     assert capacity.loads(_memory([2_048.0, 6_144.0])) == pytest.approx([0.25, 1.5])
 
 
-def test_the_bound_is_the_whole_or_the_largest_topic() -> None:
-    capacity = MachineCapacity(MACHINES)
+def _bound(topics: np.ndarray, alive: np.ndarray = ALIVE) -> float:
+    """The bound of topics that lie evenly on the ring of a namespace with two bundles."""
+    count = topics.shape[1]
+    positions = np.arange(count, dtype=np.int64) * (2**32 // count)
+    table = BundleTable(Units(np.zeros(count, dtype=np.int64), positions, np.ones(count, dtype=np.int64)))
+    table.add_namespace(0, ContestChannel().create("t/n", bounds_of(2, ())))
+    zones = PolicyZones(Policies(), ["b0", "b1"], table)
+    [(brokers, bound)] = zones.parts(
+        table.demand(Demand(*topics)),
+        alive,
+        MachineCapacity(MACHINES),
+        lambda bundles: topics[:, table.units_in(bundles)],
+    )
+    assert brokers.tolist() == alive.tolist()
+    return bound
+
+
+def test_the_bound_is_the_whole_or_the_largest_topic_however_bundles_are_split() -> None:
     # CPU: 60 idle + 240 wanted, of 600; network: 0.3 of 3 MB/s.
-    assert capacity.bound(_demand([120.0, 120.0], [1.5e5, 1.5e5]), ALIVE) == pytest.approx(0.5)
-    # One bundle of 1.4 MB/s: on b1 it takes 0.7, on b0 1.4.
-    assert capacity.bound(_demand([0.0, 0.0], [1.4e6, 1e5]), ALIVE) == pytest.approx(0.7)
-    assert capacity.bound(_demand([0.0, 0.0], [1.4e6, 1e5]), np.array([0])) == pytest.approx(1.5)
-    # Direct memory: 12,288 of 16,384 MiB, or a bundle of 10,000 on a broker of 8,192.
-    assert capacity.bound(_memory([6_144.0, 6_144.0]), ALIVE) == pytest.approx(0.75)
-    assert capacity.bound(_memory([10_000.0, 0.0]), ALIVE) == pytest.approx(10_000 / 8_192)
-
-
-def test_the_bound_does_not_depend_on_how_bundles_are_split() -> None:
-    """A bundle that is too large alone can be split down to its topics, so who splits nothing has no larger bound."""
-    capacity = MachineCapacity(MACHINES)
-    whole, halves = _demand([0.0, 0.0], [1.4e6, 1e5]), _demand([0.0] * 3, [0.8e6, 0.6e6, 1e5])
-
-    def topics(large: np.ndarray) -> np.ndarray:
-        assert large.tolist() == [0], "only of bundles that are too large is more to be known"
-        return _demand([0.0] * 2, [0.8e6, 0.6e6])
-
-    assert capacity.bound(whole, ALIVE, topics) == capacity.bound(halves, ALIVE) == pytest.approx(0.5)
-    single = lambda _: _demand([0.0], [1.4e6])  # noqa: E731
-    assert capacity.bound(whole, ALIVE, single) == pytest.approx(0.7), "one topic cannot be split"
+    assert _bound(_demand([120.0, 120.0], [1.5e5, 1.5e5])) == pytest.approx(0.5)
+    # One topic of 1.4 MB/s: on b1 it takes 0.7, on b0 1.4; as two topics of a bundle it can be split.
+    assert _bound(_demand([0.0, 0.0], [1.4e6, 1e5])) == pytest.approx(0.7)
+    assert _bound(_demand([0.0, 0.0], [1.4e6, 1e5]), np.array([0])) == pytest.approx(1.5)
+    assert _bound(_demand([0.0] * 4, [0.8e6, 0.6e6, 5e4, 5e4])) == pytest.approx(0.5)
+    # Direct memory: 12,288 of 16,384 MiB, or a topic of 10,000 on a broker of 8,192.
+    assert _bound(_memory([6_144.0, 6_144.0])) == pytest.approx(0.75)
+    assert _bound(_memory([10_000.0, 0.0])) == pytest.approx(10_000 / 8_192)
 
 
 def _meter(steps: int, **more: object) -> Meter:
-    trace = PlainTrace(MACHINES, [Namespace("t/n", 1)], [[1.0]], steps=steps, step_s=60.0, **more)  # type: ignore[arg-type]
+    trace = plain_trace(MACHINES, [Namespace("t/n", 1)], [[1.0]], steps=steps, step_s=60.0, **more)  # type: ignore[arg-type]
     return Meter(trace, ["b0", "b1"])
 
 

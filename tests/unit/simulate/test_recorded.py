@@ -8,7 +8,6 @@ import numpy as np
 import orjson
 import pytest
 
-from shedders.contest import recorded
 from shedders.contest.contenders import contender
 from shedders.contest.recorded import HEADER, TraceFileError, load, save
 from shedders.contest.scenario import load_scenario, parse_scenario
@@ -97,14 +96,6 @@ def test_policies_and_wrong_limits_are_kept(tmp_path):
         assert simulate(loaded, contender("ours")).digest() == simulate(trace, contender("ours")).digest()
 
 
-def test_too_much_is_refused_before_anything_is_written(short, tmp_path, monkeypatch):
-    monkeypatch.setattr(recorded, "DEMAND_MAX_BYTES", 1_000)
-    with pytest.raises(TraceFileError, match="more than 1,000") as caught:
-        save(short, tmp_path / "a.npz")
-    assert "fewer hours" in caught.value.hint
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_where_nothing_can_be_written(short, tmp_path):
     with pytest.raises(StateChannelError, match=r"cannot be written: No such file"):
         save(short, tmp_path / "no" / "a.npz")
@@ -134,9 +125,6 @@ def npy(array, **options):
     return buffer.getvalue()
 
 
-CREATED = [{"at_s": 1, "what": "create", "namespace": "sim/app-1"}]
-
-
 def read_whole(path):
     loaded = load(path)
     for step in range(loaded.steps):
@@ -155,48 +143,15 @@ def refused(path):
     ("values", "said"),
     [
         ({"kind": "x"}, "kind: expected 'statechannel-trace', got 'x'"),
-        ({"format": 2}, "format: expected 1, got 2"),
         ({"extra": 1}, "extra is not a field of the format"),
-        ({"steps": 0}, "steps: expected greater than or equal to 1"),
         ({"steps": 10**9}, "steps: expected less than or equal to 50000"),
-        ({"step_s": "NaN"}, "step_s: expected a finite number"),
-        ({"judged": [[5, 4]]}, "judged: a span ends before it begins"),
         ({"machines": []}, "owners: a broker is not a machine of the trace"),
-        ({"machines": [{"name": "b-2"}, {"name": "b-1"}]}, "machines: not sorted by name"),
-        ({"machines": [{"name": "b 1"}]}, "machines[0].name: expected a broker id"),
-        ({"machines": [{"name": "b-1", "cores": 0}, {"name": "b-2"}]}, "machines[0]: expected limits from 0.001"),
-        ({"namespaces": [{"name": "app", "bundles": 4}]}, "namespaces[0].name: expected tenant/namespace"),
-        ({"namespaces": [{"name": "a/b", "bundles": 0}]}, "namespaces[0].bundles: expected 1 to 32768"),
-        (
-            {"namespaces": [{"name": "a/b", "bundles": 2, "bounds": [0, 9, 7]}]},
-            "namespaces[0].bounds: expected 3 ascending bounds",
-        ),
-        (
-            {"namespaces": [{"name": "a/b", "bundles": 2, "owners": ["b-1"]}]},
-            "namespaces[0].owners: expected one per bundle",
-        ),
-        ({"namespaces": []}, "units/namespace.npy: expected numbers from 0 to -1"),
+        ({"machines": [{"name": "b-2"}, {"name": "b-1"}]}, "machines: expected at least one, sorted by name"),
         (
             {"events": [{"at_s": 1, "what": "lost", "broker": "b-9"}]},
             "events[0]: expected a broker or namespace of the trace",
         ),
         ({"events": [{"at_s": 1, "what": "melts", "broker": "b-1"}]}, "events[0].what"),
-        (
-            {"events": [{"at_s": 1, "what": "slow", "broker": "b-1", "factor": 0}]},
-            "events[0].factor: expected at least 0.001",
-        ),
-        (
-            {"events": [{"at_s": 1, "what": "lossy", "broker": "b-1", "factor": 2}]},
-            "events[0].factor: expected 0 to 1",
-        ),
-        (
-            {"events": [{"at_s": 1, "what": "lying", "broker": "b-1", "factor": 1e300}]},
-            "events[0].factor: expected at most",
-        ),
-        ({"events": CREATED * 2}, "events[1]: sim/app-1 is created twice"),
-        ({"machines": [], "namespaces": [{"name": "a/b", "bundles": 1}]}, "machines: expected at least one"),
-        ({"machines": [{"name": "b-1", "cores": 1e-300}, {"name": "b-2"}]}, "machines[0]: expected limits from 0.001"),
-        ({"costs": {"transfer_gap_s": -1}}, "costs.transfer_gap_s: expected 0 to 3600, got -1"),
         ({"units": 3}, "units/namespace.npy: expected int64 (3,), got int64 (40,)"),
         ({"proportional": False}, "steps/00000.npy: expected float64 (6, 40), got float64 (40,)"),
     ],
@@ -210,17 +165,13 @@ def test_a_header_that_contradicts_itself(saved, values, said):
     [
         (HEADER, None, "header.json is missing"),
         (HEADER, b"{", "header.json"),
-        ("units/position.npy", None, "units/position.npy is missing"),
-        ("units/position.npy", npy(np.full(40, 2**32)), "units/position.npy: expected numbers from 0 to 4294967295"),
         ("units/position.npy", npy(np.zeros(40)), "expected int64 (40,), got float64 (40,)"),
         ("steps/00009.npy", None, "steps/00009.npy is missing"),
-        ("steps/00009.npy", b"x", "steps/00009.npy: not a valid numpy array"),
-        ("steps/00009.npy", npy(np.full(40, np.nan)), "steps/00009.npy: expected finite numbers from 0 to 1e+30"),
-        ("steps/00009.npy", npy(np.full(40, 1e300)), "steps/00009.npy: expected finite numbers from 0 to 1e+30"),
-        ("steps/00009.npy", npy(np.full(40, -1.0)), "steps/00009.npy: expected finite numbers from 0 to 1e+30"),
-        ("steps/00009.npy", npy(np.array([{}] * 40, dtype=object), allow_pickle=True), "got object (40,)"),
-        ("steps/00009.npy", npy(np.ones(40))[:-8], "steps/00009.npy: expected float64 (40,)"),
-        ("steps/00009.npy", b"x" * 9_000, "9,000 bytes, expected at most 4,416"),
+        ("steps/00009.npy", b"x", "steps/00009.npy: not an array"),
+        ("steps/00009.npy", npy(np.full(40, np.nan)), "steps/00009.npy: expected finite numbers of at least 0"),
+        ("steps/00009.npy", npy(np.full(40, -1.0)), "steps/00009.npy: expected finite numbers of at least 0"),
+        ("steps/00009.npy", npy(np.array([{}] * 40, dtype=object), allow_pickle=True), "steps/00009.npy: not an array"),
+        ("steps/00009.npy", npy(np.ones(40))[:-8], "steps/00009.npy: not an array"),
     ],
 )
 def test_a_part_that_is_missing_or_wrong(saved, name, data, said):

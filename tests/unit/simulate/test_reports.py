@@ -5,12 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaddata.model.bundle_load import BundleStats, LocalBundle, TimedAverages, TopRules, top_bundles
+from loaddata.settings import LoadSettings
 from shedders.contest.bundles import BundleTable, ContestChannel, bounds_of
 from shedders.contest.reports import Reports, ReportSettings
 from shedders.contest.trace import TraceMachine, Units
 
 RATES = st.floats(0, 5e6)
 READINGS = st.lists(st.lists(RATES, min_size=12, max_size=12), min_size=1, max_size=35)
+SLOW = LoadSettings(measure_interval_s=60.0, stale_s=120.0)
 MACHINES = [TraceMachine("b0"), TraceMachine("b1")]
 
 
@@ -37,9 +39,13 @@ def test_averages_and_choice_are_those_of_a_live_broker(
     reports = Reports(
         MACHINES,
         table,
-        ReportSettings(top_max=most, top_by_resource_max=by_resource, top_recent_max=recent, top_interval_s=5.0),
+        ReportSettings(
+            LoadSettings(
+                top_bundles_max=most, top_by_resource_max=by_resource, top_recent_max=recent, top_interval_s=5.0
+            )
+        ),
     )
-    clock = ReportSettings().clock
+    clock = LoadSettings().sample_clock()
     timed = {name: TimedAverages() for name in table.names}
     stats: dict[str, BundleStats] = {}
     for turn, reading in enumerate(readings):
@@ -59,7 +65,7 @@ def test_averages_and_choice_are_those_of_a_live_broker(
 
 def test_a_report_is_older_than_what_came_since() -> None:
     table = _table([0, 0, 1])
-    reports = Reports(MACHINES, table, ReportSettings(top_interval_s=5.0))
+    reports = Reports(MACHINES, table, ReportSettings(LoadSettings(top_interval_s=5.0)))
     rates = np.full((4, 3), 1e6)
     reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {})
     table.owner[0] = 1
@@ -78,7 +84,7 @@ def test_a_report_is_older_than_what_came_since() -> None:
 
 def test_pulsar_tells_nobody_that_a_report_is_old() -> None:
     table = _table([0, 0, 1])
-    reports = Reports(MACHINES, table, ReportSettings(reading_s=60.0, on_ownership=False, keep_averages=True))
+    reports = Reports(MACHINES, table, ReportSettings(SLOW, on_ownership=False, keep_averages=True))
     rates = np.full((4, 3), 1e6)
     assert reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {})
     assert not reports.read(20.0, 7, rates, _use(rates, table), [0, 1], {})
@@ -88,7 +94,7 @@ def test_pulsar_tells_nobody_that_a_report_is_old() -> None:
 
 def test_silence_and_lies() -> None:
     table = _table([0, 0, 1])
-    reports = Reports(MACHINES, table, ReportSettings(top_interval_s=5.0))
+    reports = Reports(MACHINES, table, ReportSettings(LoadSettings(top_interval_s=5.0)))
     rates = np.full((4, 3), 1e6)
     reports.distort(1, 0.5)
     reports.read(0.0, 0, rates, _use(rates, table), [0, 1], {0: False})

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ import psutil
 import pytest
 
 from shedders.contest.outcome import ContestRun, RunResult
-from shedders.contest.runner import ResultStore, RunsFolderError, file_name, program_digest, run_all
+from shedders.contest.runner import ResultStore, file_name, program_digest, run_all
+from statechannel.errors import StateChannelError
 from tests.support.contest_plays import play, runs
 from tests.support.contest_runs import contender, source
 from tests.support.waits import WAIT_S
@@ -34,7 +34,7 @@ def test_results_come_in_the_order_of_the_runs_whoever_is_first():
     assert [item.digest for item in many] == [item.digest for item in alone]
 
 
-def test_a_run_that_raises_or_whose_process_dies_ends_no_other():
+def test_a_run_that_fails_or_whose_process_dies_ends_no_other():
     results: list[int] = []
     wanted = runs("a", "raises", "dies", "b", "c", seeds=(1,))
     result = run_all(wanted, jobs=2, play=play, progress=results.append)
@@ -61,11 +61,6 @@ def test_series_are_left_away_unless_they_are_wanted():
     assert second.outcome.series.at_s == second.outcome.moves == []
     assert second.digest != second.outcome.digest()  # it is that of the whole outcome
     assert second.digest == run_all(wanted, play=play)[1].digest
-
-
-def alone(run: ContestRun) -> RunResult:
-    """As a run in this process that fails."""
-    return RunResult(run, None, "it failed") if run.contender.name == "raises" else play(run)
 
 
 # --- what is kept ---------------------------------------------------------------------------------------------------------
@@ -121,14 +116,14 @@ def test_a_file_that_is_no_result_is_run_and_written_over(tmp_path, counted, con
 def test_failed_runs_are_not_kept(tmp_path):
     folder = ResultStore(tmp_path, "one")
     wanted = runs("raises", "a", seeds=(1,))
-    run_all(wanted, store=folder, play=alone)
+    run_all(wanted, store=folder, play=play)
     assert [folder.find(run) is not None for run in wanted] == [False, True]
 
 
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunsFolderError, match="results cannot be kept in"):
-        ResultStore(tmp_path / "file", "one")
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(StateChannelError, match=r"runs/calm/1/a\.json cannot be written"):
+        run_all(runs("a", seeds=(1,)), store=ResultStore(tmp_path, "one"), play=play)
 
 
 def test_names_of_files_are_safe_and_differ():
@@ -146,18 +141,6 @@ def test_the_program_has_a_digest_that_stays():
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------------------------------
-
-
-def test_no_thread_of_the_pool_is_left_after_an_interruption():
-    """The interpreter's end would wake a thread whose pipe is closed meanwhile, and print that."""
-    before = set(threading.enumerate())
-
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_all(runs("ours", "late"), jobs=2, play=play, progress=interrupt)
-    assert set(threading.enumerate()) <= before
 
 
 def interrupted_process(folder: Path) -> subprocess.Popen[bytes]:

@@ -70,7 +70,7 @@ def test_the_digest_is_of_the_content():
 def saved(tmp_path):
     path = tmp_path / "t.npz"
     save(scenario_trace(load_scenario("swap-trap"), 3), path)
-    return file_source(SourceKind.TRACE, path, "t")
+    return file_source(SourceKind.TRACE, path)
 
 
 def test_seed_1_is_what_was_recorded(saved):

@@ -1,11 +1,7 @@
 """Pulsar's strategies with their thresholds swept: who is chosen, and that the others are not shown."""
 
-from shedders.contest.comparison import ContestComparison, compared
-from shedders.contest.contenders import PAIRS, contender
-from shedders.contest.manager import Manager
-from tests.bench import tuned as sweep_command
-from tests.bench.tuned import BEST_OF_EACH, BEST_OVERALL, GRID, swept, tuned, without_sweep
-from tests.cli.test_simulate import TINY
+from shedders.contest.comparison import compared
+from tests.bench.tuned import BEST_OF_EACH, BEST_OVERALL, tuned, without_sweep
 from tests.support.contest_runs import contender as plain
 from tests.support.contest_runs import failed, ran, source
 
@@ -26,21 +22,6 @@ def chosen(rans, name):
         for result in rans
         if result.run.contender.name == name
     }
-
-
-def test_a_sweep_has_every_pair_with_its_defaults_and_each_value_of_the_grid():
-    contenders = swept("upstream")
-    assert (
-        len(contenders)
-        == len({one.name for one in contenders})
-        == len(PAIRS) + sum(len(GRID[pair[1]]) for pair in PAIRS)
-    )
-    assert all(one.upstream for one in contenders)
-    (strict,) = [one for one in contenders if "target_std=0.05" in one.name]
-    assert strict == contender(strict.name)
-    assert Manager(strict, dict, float, list)._chosen.settings["shedding"].target_std == 0.05
-    assert len(swept("all")) == 2 * len(contenders)
-    assert not any(one.upstream for one in swept("recommended"))
 
 
 def test_the_best_of_each_scenario_and_the_best_overall():
@@ -72,23 +53,3 @@ def test_who_failed_is_not_chosen():
     assert len(best) == 4, "both seeds under both names"
     assert tuned([failed("a@upstream", of=source("x"))], SWEEP) == []
     assert tuned([ran("ours")], SWEEP) == []
-
-
-def test_outcomes_are_those_of_the_chosen_run():
-    (once, _) = tuned(figures("x", a=(1.05, 0.3)), SWEEP)
-    assert once.outcome.contender == BEST_OF_EACH
-    assert once.digest == figures("x", a=(1.05, 0.3))[0].digest
-
-
-def test_the_command_shows_the_best_of_the_sweep_and_hides_the_rest(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(sweep_command, "PAIRS", [("extensible", "transfer", "least-resource-usage", "")])
-    scenario = tmp_path / "tiny.toml"
-    scenario.write_text(TINY)
-    sweep_command.main([str(scenario), "--contenders", "ours", "--seeds", "1", "--out", str(tmp_path / "out")])
-    comparison = ContestComparison.model_validate_json((tmp_path / "out" / "comparison.json").read_bytes())
-    rows = {row.contender: row for row in comparison.scenarios[0].rows}
-    assert list(rows) == ["ours", BEST_OF_EACH, BEST_OVERALL]
-    assert "transfer" in rows[BEST_OF_EACH].about
-    shown = capsys.readouterr().out
-    assert "ours: best by max/bound, and dominated" in shown
-    assert BEST_OF_EACH in shown

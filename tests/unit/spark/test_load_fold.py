@@ -20,28 +20,6 @@ def fates(fold: LoadFold, *records: SideRecord) -> list[tuple[str, str]]:
     return [(batch.fate, batch.reason) for batch in fold.fold(rows(records))]
 
 
-def test_the_newest_counts_unless_the_same_process_numbered_it_lower() -> None:
-    fold = LoadFold(RULES)
-    result = fates(
-        fold,
-        record("b1", offset=0, seq=2),
-        record("b1", offset=1, seq=1),
-        record("b2", offset=2, seq=1),
-        record("b1", offset=3, seq=1, incarnation="b1-2"),
-    )
-    assert result == [("taken", ""), ("late", ""), ("taken", ""), ("taken", "")]
-    assert sorted(fold.winners()) == [("broker-load", 2), ("broker-load", 3)]
-
-
-def test_a_tombstone_counts_if_it_names_what_is_held() -> None:
-    fold = LoadFold(RULES)
-    fates(fold, record("b1", offset=0), record("b1", offset=1, seq=2))
-    assert fates(fold, null("b1", 2, 0)) == [("not-honoured", "")]
-    assert fates(fold, null("b1", 3, None), null("b1", 4, 4)) == [("dropped", "bare-null"), ("dropped", "bare-null")]
-    assert fates(fold, null("b1", 5, 1)) == [("honoured", "")]
-    assert fold.winners() == []
-
-
 def test_junk_is_marked_and_passed() -> None:
     fold = LoadFold(RULES)
     far_ms = NOW_MS + 40 * 86_400_000
@@ -49,7 +27,6 @@ def test_junk_is_marked_and_passed() -> None:
     assert result == [("dropped", "not-json"), ("dropped", "clock")]
     assert fold.topics[KIND].position == 2
     assert fold.topics[KIND].log_clock_ms == NOW_MS, "a time that no writer agrees with does not move the log's clock"
-    assert fold.counts()[KIND] == {"dropped": 2, "dropped: not-json": 1, "dropped: clock": 1}
 
 
 def test_a_null_with_a_key_that_is_no_broker_takes_nothing_away() -> None:
@@ -112,15 +89,6 @@ def test_signs_of_life_of_those_who_are_not_held_are_not_kept() -> None:
         fates(fold, record(f"b{n}", offset=n, timestamp_ms=at_ms, written_at_ms=at_ms))
         fates(fold, record(f"x{n}", offset=n, timestamp_ms=NOW_MS + 2 * DAY_MS))
     assert len(fold.topics[KIND]._lives) <= 2
-
-
-def test_what_was_taken_in_before_is_left_out() -> None:
-    fold = LoadFold(RULES)
-    first = [record("b1", offset=0), record("b2", offset=1)]
-    assert len(fates(fold, *first)) == 2
-    assert fates(fold, *first, record("b2", offset=2, seq=2)) == [("taken", "")]
-    assert fates(fold, *first) == []
-    assert sorted(fold.winners()) == [("broker-load", 0), ("broker-load", 2)]
 
 
 def test_the_topics_are_apart() -> None:

@@ -1,5 +1,7 @@
 """A job that only tells what it was told."""
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from spark.cli.job import Option, job_app, job_main, streaming
@@ -7,18 +9,22 @@ from spark.core.streaming import Streaming
 from spark.errors import TableFormatError
 
 
-@streaming
-def tiny(
-    streaming: Streaming, table: Annotated[str, Option("--table")], broken: Annotated[bool, Option("--broken")] = False
-):
+@dataclass
+class TinyOptions:
+    table: Annotated[str, Option("--table")]
+    broken: Annotated[bool, Option("--broken")] = False
+
+
+@streaming(TinyOptions)
+def tiny(streaming: Streaming, options: TinyOptions):
     """Tell what it was told.
 
     And more, which no list shows.
     """
-    if broken:
-        raise TableFormatError(table, "it is broken")
+    if options.broken:
+        raise TableFormatError(options.table, "it is broken")
     print(
-        table,
+        options.table,
         streaming.client.bootstrap_servers,
         streaming.channel,
         streaming.checkpoint,
@@ -30,7 +36,4 @@ def tiny(
 
 
 app = job_app(tiny)
-
-
-def main(argv=None):
-    return job_main(app, "tiny", argv)
+main = partial(job_main, app, "tiny")

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from statechannel.api import ArgumentTypeError, ArgumentValueError, BrokerHooks, StateChannelError, WrongLoopError
 from statechannel.api.member import CACHED_IN_A_ROW, ChannelMember, NoKafkaError, Ticket
-from statechannel.broker.request_record import ExtensionAsk, RequestCommand
 from statechannel.engine.commands import (
     AwaitOperation,
     Done,
@@ -21,6 +20,8 @@ from statechannel.engine.commands import (
     Undetermined,
     Unknown,
 )
+from statechannel.operations.request_record import Request
+from statechannel.operations.table import ExtensionAsk, RequestCommand
 from statechannel.testing import ChannelKit
 
 LOWER, UPPER = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -146,6 +147,32 @@ async def test_a_request_is_written_and_its_reply_heard(channel_kit: ChannelKit)
     for wrong in (MappingProxyType({}), None):
         with pytest.raises(ArgumentTypeError):
             channel.request(RequestCommand.LOOKUP, wrong, 5)  # type: ignore[arg-type]
+
+
+async def test_a_broker_checks_a_move_before_it_executes_it_whether_it_leads_or_not(channel_kit: ChannelKit) -> None:
+    channels = [(await channel_kit.broker(name)).channel for name in ("b1", "b2")]
+    await channel_kit.namespace("t/n", 1)
+    owned = await channels[0].lookup("t/n/topic")
+    assert isinstance(owned, Owned)
+    checked: list[tuple[str, str]] = []
+    for channel in channels:
+        name = channel.identity.broker
+
+        def refusal(request: Request, name: str = name) -> Outcome:
+            checked.append((name, request.name))
+            return Rejected("filtered", "it is pinned")
+
+        channel.check_before("may-take", refusal)
+    heard: list[Outcome] = []
+    channels[0].request(RequestCommand.UNLOAD, {"name": owned.bundle}, 5, heard.append)
+    await channel_kit.advance(5)
+    assert checked == [(owned.broker, owned.bundle)]
+    assert [getattr(outcome, "reason", "") for outcome in heard] == ["filtered"]
+    assert channels[0].holder(owned.bundle) == owned.broker
+    channels[0].request(RequestCommand.UNLOAD, {"name": owned.bundle, "force": True}, 5, heard.append)
+    await channel_kit.advance(5)
+    assert isinstance(heard[-1], Done)
+    assert len(checked) == 1
 
 
 async def test_another_thread_gets_what_does_not_change_under_it(channel_kit: ChannelKit) -> None:

@@ -46,7 +46,7 @@ function draw() {
 function drawPresent() {
   if (dirty.has("decisions") || dirty.has("loads")) sections.loads = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? []);
   if (dirty.has("head") || dirty.has("replicas")) drawHead(shown.head, shown.replicas);
-  if (dirty.has("problems")) drawProblems(shown.problems, show);
+  if (dirty.has("problems") || dirty.has("head")) drawProblems(shown.problems ?? [], show, shown.head?.health);
   if (["brokers", "decisions", "loads", "cordons", "colours", "replicas"].some((name) => dirty.has(name))) {
     sections.cordons = Object.fromEntries((shown.cordons?.cordons ?? []).map((row) => [row.broker, row]));
     sections.differing = differingIn(shown.replicas);

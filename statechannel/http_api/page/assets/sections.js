@@ -61,8 +61,9 @@ export function drawLight(head, lag, past = null) {
   document.documentElement.dataset.away = !past && head?.away_since_ms != null ? "yes" : "no";
 }
 
-export function drawProblems(problems, show) {
-  const host = byId("problem-rows");
+export function drawProblems(problems, show, health) {
+  const host = byId("problem-rows"), title = health ? `${health.toUpperCase()}: what is wrong now` : "What is wrong now";
+  if (byId("problems-title").textContent !== title) byId("problems-title").textContent = title;
   byId("fine").hidden = problems.length > 0;
   const stamp = JSON.stringify(problems.map((one) => [one.message, one.hint, one.since_ms && Math.round(one.since_ms / 3000)]));
   if (host.dataset.stamp === stamp) return;
@@ -70,7 +71,7 @@ export function drawProblems(problems, show) {
   host.replaceChildren(...problems.map((problem) => {
     const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
     item.append(el("strong", problem.message));
-    if (problem.since_ms) item.append(document.createTextNode(`. Since ${clock(problem.since_ms)} UTC.`));
+    if (problem.since_ms && !problem.message.includes(" since ")) item.append(document.createTextNode(`. Since ${clock(problem.since_ms)} UTC.`));
     item.append(el("small", problem.hint));
     if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
     return item;
@@ -136,6 +137,7 @@ export class Sections {
     if (row.state === "lost") return `lost ${duration(now() - row.lost_since_ms)} ago`;
     const words = [row.state === "draining" ? `shuts down${row.bundles ? `, ${count(row.bundles)} left` : ""}` : row.state];
     if (this.cordons[row.broker]) words.push(this.cordonOf(row));
+    if (row.silent) words.push("silent");
     if (row.leading) words.push("leads");
     if (row.phase === "joining") words.push("joining");
     if (row.mode && row.mode !== "normal") words.push(`mode ${row.mode}`);

@@ -1,0 +1,1 @@
+"""Questions about balancing, as rows: loads, decisions, policies, cordons."""

@@ -1,0 +1,1 @@
+"""The commands that brokers execute, each described once (`statechannel.operations.table`)."""
