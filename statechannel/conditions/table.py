@@ -1,7 +1,7 @@
 """The table of conditions: everything that can be wrong with a channel, in the order in which views list it. Pure.
 
-To add one, write a function from facts to what was found, a row here and a line in design/cli.md: `status`, the page and `doctor` have
-it by that, `/readyz` where `statechannel/broker/observe/health.py` names its code.
+To add one, write a function from facts to what was found, a row here and a line in design/cli.md: `status`, the page and `doctor`
+have it by that, `/readyz` where `statechannel/broker/observe/health.py` names its code.
 """
 
 from __future__ import annotations
