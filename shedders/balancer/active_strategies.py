@@ -115,6 +115,8 @@ def _place(name: str) -> SettingPlace:
     if kind in KINDS and "." in rest:
         strategy, _, field = rest.partition(".")
         model = find(kind, strategy).Settings
+        if field in model.gone:
+            settings_of(model, f"{kind}.{strategy}", {field: None})  # refuses it, and says what replaces it
         if field in model.model_fields:
             return SettingPlace(name, f"{kind}.{strategy}", model, field)
     elif kind == "parts":
@@ -160,6 +162,7 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
     Raises:
         UnknownSettingError, UnknownStrategyError, StrategyFailedError: One is unknown.
+        StrategySettingsError: One is of a former version.
     """
     for name in sorted(names):
         if name != PROFILE and name not in KINDS:

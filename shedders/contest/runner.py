@@ -222,9 +222,9 @@ class _Worker:
         theirs.close()
 
     def end(self) -> None:
-        self.pipe.close()
         self._process.kill()
         self._process.join()
+        self.pipe.close()  # before that, the process would complain of it
 
 
 def _work(pipe: Connection, play: Play) -> None:

@@ -31,9 +31,15 @@ Strategy = TypeVar("Strategy")
 
 
 class StrategySettings(BaseModel):
-    """Base of every strategy's settings: validated, unknown names refused, never changed."""
+    """Base of every strategy's settings: validated, unknown names refused, never changed.
+
+    Attributes:
+        gone: Settings of former versions, each with what replaces it: the error that refuses them says so.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    gone: ClassVar[Mapping[str, str]] = {}
 
 
 @runtime_checkable
@@ -206,16 +212,19 @@ def settings_of(model: type[Settings], owner: str, values: Mapping[str, Any]) ->
         return model.model_validate_json(json.dumps(dict(values)))
     except ValidationError as error:
         known = list(model.model_fields)
-        problems = [_problem(owner, detail, known) for detail in islice(error.errors(include_url=False), PROBLEMS_MAX)]
+        details = islice(error.errors(include_url=False), PROBLEMS_MAX)
+        problems = [_problem(owner, detail, model) for detail in details]
         if error.error_count() > PROBLEMS_MAX:
             problems.append(f"{error.error_count() - PROBLEMS_MAX} more")
         raise StrategySettingsError(owner, problems, known) from error
 
 
-def _problem(owner: str, detail: Any, known: Sequence[str]) -> str:
+def _problem(owner: str, detail: Any, model: type[StrategySettings]) -> str:
     name = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        near = nearest(name, known)
+        if name in model.gone:
+            return f"{owner} has no setting `{name}` any more: {model.gone[name]}"
+        near = nearest(name, list(model.model_fields))
         return f"{owner} has no setting `{shown(name)}`{f'; did you mean `{near[0]}`?' if near else ''}"
     message = shown(detail["msg"][:1].lower() + detail["msg"][1:])
     return f"{owner}.{shown(name)}: {message}, found {shown(repr(detail['input']))}" if name else f"{owner}: {message}"

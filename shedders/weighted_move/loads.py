@@ -1,26 +1,28 @@
-"""Load model of `weighted-move`: each broker's use of each resource against its own limits, and a bundle's part of it. Pure.
+"""Load model of `weighted-move`: each broker's use of each resource against its limits, and what it costs. Pure.
 
-A broker's level is its most used resource in parts of the cluster's: `max_r(usage_r / limit_r) / T` with
-`T = max_r(sum of usage_r / sum of limit_r)` over all brokers that take part; 1 is what it would have if everything were spread by
-capacity. A bundle's use moves with it in the resource's own unit, so that a broker with other limits is affected in proportion.
+With `x_r` for a broker's use of a resource in parts of what it would have at perfect balance, its **level** is
 
-A bundle's part of its broker's use: of each direction of the network its share of the broker's bytes in that direction; of CPU,
-without the idle use, its share of the cost of the broker's messages and bytes; of direct memory, where that counts,
-`shedders.weighted_move.direct_memory`.
+    y = (sum of x_r^8)^(1/8)
 
-The CPU of a single bundle is not measured. But brokers differ in their traffic, and so in their usage:
+over CPU, both directions of the network and, where it counts, direct memory: about its most used resource, and a little more
+where several are as busy. Its **cost** is `capacity * y^4 / 12`: convex, so that the busiest broker counts most, and two brokers
+that are busy by different resources gain by an exchange. Load moves in the resources' own units, so that a broker with other
+limits is affected in proportion.
+
+A bundle's part of its broker's use: of each direction of the network its share of the bytes; of CPU, without the idle use, its
+share of the cost of messages and bytes; of direct memory `shedders.weighted_move.direct_memory`. What messages and bytes cost in
+CPU is solved by least squares over the brokers:
 
     cpu_b / limit_b  ~  idle + a * messages_b / limit_b + c * bytes_b / limit_b
 
-is solved by least squares over all brokers. If they are too similar, a prior decides: half for messages, half for bytes, nothing
-for idling.
+with a prior where they are too similar: half for messages, half for bytes, nothing for idling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import fsum
+from math import fsum, sqrt
 from typing import NamedTuple
 
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
@@ -29,17 +31,12 @@ from shedders.model.cluster import Bundle
 from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
 MEMORY = 3  # place of direct memory
-OVERLOADED = 0.85  # a broker above this part of a limit is overloaded, and limited by that (upstream's overload limit)
-FULL_FROM, FULL_TO = (
-    0.95,
-    1.05,
-)  # between these parts of a limit it serves a part of what it is asked; more is a wrong figure
-OTHERS = ""  # the tenants without a cost of their own
 LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out", "direct memory")
 RIDGE = 0.005  # weight of the prior: as much as brokers that differ by the root of this (7 %)
-_SINGULAR = 1e-12
 SAMPLES = 3  # with fewer samples this moment's figures count instead of the average
+X_MAX = 1e3  # a resource that is used more than this counts as used so: sums of its powers stay finite
+OTHERS = ""  # the tenants without a cost of their own
 # CPU in percent of one core, both directions of the network in kbit/s, direct memory in MiB; or each in parts of a limit.
 Use = tuple[float, float, float, float]
 
@@ -48,9 +45,9 @@ class BundleDemand(NamedTuple):
     """A movable bundle.
 
     Attributes:
-        size: Its part of its broker, by its largest resource; 1 is the whole broker.
+        size: Its part of its broker, by its largest resource; 1 is the whole broker at perfect balance.
         use: In the resources' own units.
-        churn: Its traffic relative to an average broker's: its bytes or its messages, whichever is more.
+        traffic: Its bytes or its messages, whichever is more, in parts of an average broker's.
         throughput: Bytes a second.
         young: Its figures are uncertain: estimated, or an average of few samples.
     """
@@ -58,7 +55,7 @@ class BundleDemand(NamedTuple):
     size: float
     bundle: Bundle
     use: Use
-    churn: float
+    traffic: float
     throughput: float
     young: bool = False
 
@@ -69,95 +66,95 @@ class BrokerLevel:
 
     Attributes:
         use: By resource, in its own unit.
-        inverse: Weight of each resource over the broker's limit; 0 if it has none.
-        scale: One over the cluster's level (`T`).
+        inverse: What turns that into parts of perfect balance; 0 for a resource that does not count.
         capacity: Its limit of the cluster's scarcest resource, 1 for the average broker.
         takes: It takes bundles at all.
-        memory_is_scarce: Its direct memory is more used than any resource that counts.
-        over, under: It has deviated for long enough, above or below.
-        urgent: It deviates so far that it does not wait for more hits.
-        waits: It has too much load, but only recently: it gives nothing yet.
+        over, under: Its debt above or below has reached the price of a move.
+        owes: Its debt above, in parts of the price of a move.
         aim: It gives bundles down to this level.
-        probed: A part of its load is to go, to see whether its usage falls, and no more.
-        relieved: It is overloaded, but only recently: the worst of it is to go, and no more.
-        gives, taken: The plan takes bundles from it, or gives it some; `came`: their number.
+        gives, taken: The plan takes bundles from it, or gives it some.
+        power: The sum of `x_r^8`.
     """
 
     name: str
     use: Use
     inverse: Use
-    scale: float = 1.0
     capacity: float = 1.0
     takes: bool = True
-    memory_is_scarce: bool = False
     over: bool = False
     under: bool = False
-    urgent: bool = False
-    waits: bool = False
+    owes: float = 0.0
     aim: float = 1.0
-    relieved: bool = False
-    probed: bool = False
     gives: bool = False
     taken: bool = False
-    came: int = 0
+    power: float = field(init=False, default=0.0)
     level: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        self.level = self.with_(0.0, 0.0, 0.0, 0.0)
+        self.add((0.0, 0.0, 0.0, 0.0), 1)
 
-    def with_(self, cpu: float, inwards: float, outwards: float, memory: float) -> float:
-        """Its level with this added to (or taken from) each resource."""
-        use, inverse = self.use, self.inverse
-        level = (use[0] + cpu) * inverse[0]
-        other = (use[1] + inwards) * inverse[1]
-        if other > level:
-            level = other
-        other = (use[2] + outwards) * inverse[2]
-        if other > level:
-            level = other
-        if inverse[3]:
-            other = (use[3] + memory) * inverse[3]
-            if other > level:
-                level = other
-        return level * self.scale
-
-    def with_each(self, demands: Sequence[BundleDemand]) -> list[float]:
-        """Its level with each of these bundles added; without a call of `with_` for each, as a decision compares many of them."""
-        (cpu, inwards, outwards, memory), scale = self.use, self.scale
-        by_cpu, by_inwards, by_outwards, by_memory = self.inverse
-        levels = []
-        for demand in demands:
-            use = demand.use
-            level = (cpu + use[0]) * by_cpu
-            other = (inwards + use[1]) * by_inwards
-            if other > level:
-                level = other
-            other = (outwards + use[2]) * by_outwards
-            if other > level:
-                level = other
+    def powers(self, uses: Iterable[Use], sign: int) -> list[float]:
+        """`power` with each of these added (1) or taken away (-1)."""
+        (cpu, inwards, outwards, memory), (by_cpu, by_inwards, by_outwards, by_memory) = self.use, self.inverse
+        powers = []
+        for use in uses:
+            x = (cpu + sign * use[0]) * by_cpu
+            x *= x
+            x *= x
+            y = (inwards + sign * use[1]) * by_inwards
+            y *= y
+            y *= y
+            z = (outwards + sign * use[2]) * by_outwards
+            z *= z
+            z *= z
+            power = x * x + y * y + z * z
             if by_memory:
-                other = (memory + use[3]) * by_memory
-                if other > level:
-                    level = other
-            levels.append(level * scale)
-        return levels
+                x = (memory + sign * use[3]) * by_memory
+                x *= x
+                x *= x
+                power += x * x
+            powers.append(power)
+        return powers
+
+    def cost_of(self, power: float) -> float:
+        """Its cost with this `power`: `capacity * y^4 / 12`."""
+        return self.capacity * sqrt(power) / 12
 
     def add(self, use: Use, sign: int) -> None:
         """Add (1) or remove (-1) a bundle."""
-        mine = self.use
-        self.use = (
-            max(0.0, mine[0] + sign * use[0]),
-            max(0.0, mine[1] + sign * use[1]),
-            max(0.0, mine[2] + sign * use[2]),
-            max(0.0, mine[3] + sign * use[3]),
-        )
-        self.level = self.with_(0.0, 0.0, 0.0, 0.0)
+        self.use = plus(self.use, use, sign)
+        self.power = self.powers(((0.0, 0.0, 0.0, 0.0),), 1)[0]
+        self.level = level_of(self.power)
+
+    def parts(self) -> list[float]:
+        """Each resource in parts of perfect balance."""
+        return [use * inverse for use, inverse in zip(self.use, self.inverse, strict=True)]
 
     @property
     def busiest(self) -> int:
         """Its most used resource."""
-        parts = [use * inverse for use, inverse in zip(self.use, self.inverse, strict=True)]
+        parts = self.parts()
         return parts.index(max(parts))
+
+
+def level_of(power: float) -> float:
+    """The level of a broker with this sum of `x_r^8`."""
+    return sqrt(sqrt(sqrt(power)))
+
+
+def price(level: float) -> float:
+    """What a little more load costs at a level, beyond what it costs at perfect balance; near 1 about the gap."""
+    return (min(level, 100.0) ** 3 - 1) / 3
+
+
+def plus(use: Use, more: Use, sign: int = 1) -> Use:
+    """The sum (1) or difference (-1), no resource below 0."""
+    return (
+        max(0.0, use[0] + sign * more[0]),
+        max(0.0, use[1] + sign * more[1]),
+        max(0.0, use[2] + sign * more[2]),
+        max(0.0, use[3] + sign * more[3]),
+    )
 
 
 def use_of(load: BrokerLoad) -> Use:
@@ -165,7 +162,7 @@ def use_of(load: BrokerLoad) -> Use:
 
 
 def inverse_of(load: BrokerLoad, weights: ResourceWeights) -> Use:
-    """Weight of each resource over its limit: half the weight is like twice the limit."""
+    """Weight of each resource over the broker's limit: half the weight is like twice the limit."""
     return (
         _inverse(load.cpu.limit, weights.cpu),
         _inverse(load.bandwidth_in.limit, weights.bandwidth_in),
@@ -183,25 +180,32 @@ def parts_of(use: Use, inverse: Use) -> float:
     return max(use[0] * inverse[0], use[1] * inverse[1], use[2] * inverse[2], use[3] * inverse[3])
 
 
-def without_memory(inverse: Use) -> Use:
-    """The same resources without direct memory."""
-    return inverse[0], inverse[1], inverse[2], 0.0
-
-
 def memory_share(load: BrokerLoad) -> float:
     """The part of its direct memory that a broker uses; 0 without a limit."""
     memory = load.direct_memory
     return memory.usage / memory.limit if memory.limit >= LEAST_LIMIT else 0.0
 
 
-def is_full(usage: float) -> bool:
-    """Whether a broker whose most used resource has this usage, in parts of its limit, serves a part of what it is asked."""
-    return FULL_FROM <= usage <= FULL_TO
-
-
 def times(use: Use, factor: float) -> Use:
-    """Each resource multiplied by a factor."""
-    return use[0] * factor, use[1] * factor, use[2] * factor, use[3] * factor
+    """CPU and network multiplied by a factor: direct memory does not depend on how much of its traffic a broker reports."""
+    return use[0] * factor, use[1] * factor, use[2] * factor, use[3]
+
+
+class CpuCosts(NamedTuple):
+    """CPU costs.
+
+    Attributes:
+        idle: Part of a broker's limit that is used without traffic.
+        message, size: Percent of one core for a message and for a byte a second.
+    """
+
+    idle: float = 0.0
+    message: float = 0.0
+    size: float = 0.0
+
+    def of(self, rate: float, throughput: float) -> float:
+        """CPU of this traffic, in percent of one core."""
+        return self.message * rate + self.size * throughput
 
 
 def _no_traffic(_name: str) -> Mapping[str, float]:
@@ -237,12 +241,11 @@ class ClusterTotals:
     """The cluster's sums.
 
     Attributes:
-        level: Use over capacity of its scarcest resource (`T`); 0 if nothing is used.
-        scarcest: Index of that resource.
+        level: What a broker uses of its limits at perfect balance; 0 if nothing is used.
+        scarcest: The most used resource.
         limit: An average broker's limit of it.
         throughput, rate: An average broker's traffic.
-        costs: What traffic costs in CPU.
-        memory: What it costs in direct memory, where that counts.
+        costs: What traffic costs in CPU; `memory`: in direct memory, where that counts.
     """
 
     level: float
@@ -254,13 +257,13 @@ class ClusterTotals:
     memory: MemoryCosts
 
 
-def whole(
+def add_up(
     loads: Mapping[str, BrokerLoad], uses: Mapping[str, Use], inverses: Mapping[str, Use], memory: MemoryCosts
 ) -> ClusterTotals:
-    """Add up the brokers whose figures count.
+    """Add up the brokers.
 
     Args:
-        uses: Their smoothed use; `inverses`: one over their limits.
+        uses: Their smoothed use; `inverses`: weights over their limits.
     """
     levels, means = [], []
     for resource in range(len(RESOURCES)):
@@ -268,67 +271,49 @@ def whole(
         limit = fsum(1 / inverses[name][resource] for name in having)
         levels.append(fsum(uses[name][resource] for name in having) / limit if limit > 0 else 0.0)
         means.append(limit / len(having) if having else 0.0)
-    scarcest = levels.index(max(levels))
-    count = max(1, len(loads))
-    return ClusterTotals(
-        levels[scarcest],
-        scarcest,
-        means[scarcest],
-        fsum(load.msg_throughput for load in loads.values()) / count,
-        fsum(load.msg_rate for load in loads.values()) / count,
-        cpu_costs(loads.values()),
-        memory,
-    )
+    highest, count = max(levels), max(1, len(loads))
+    level = highest * level_of(fsum((each / highest) ** 8 for each in levels)) if highest > 0 else 0.0
+    scarcest = levels.index(highest)
+    traffic = (fsum(load.msg_throughput for load in loads.values()), fsum(load.msg_rate for load in loads.values()))
+    costs = cpu_costs(loads.values())
+    return ClusterTotals(level, scarcest, means[scarcest], traffic[0] / count, traffic[1] / count, costs, memory)
 
 
-class Weights:
-    """Parts of a broker's use by bundle.
+def demands(
+    load: BrokerLoad, side: BrokerLevel, use: Use, bundles: Sequence[Bundle], cluster: ClusterTotals
+) -> list[BundleDemand]:
+    """A broker's bundles with their parts of its use, the smallest first; those without traffic are left out.
 
     Args:
-        name: Of the broker.
-        use: Its smoothed use.
-        known: Its bundles: their sum may exceed the broker's report, which is older.
+        use: Of the broker before anything moves.
+        bundles: Their sum may exceed the broker's report, which is older.
     """
-
-    def __init__(
-        self, name: str, load: BrokerLoad, use: Use, inverse: Use, known: Sequence[Bundle], cluster: ClusterTotals
-    ) -> None:
-        traffic = [measured for bundle in known if (measured := traffic_of(bundle)) is not None]
-        self._use, self._inverse, self._cluster = use, inverse, cluster
-        self._in = max(load.msg_throughput_in, fsum(measured.msg_throughput_in for measured in traffic))
-        self._out = max(load.msg_throughput_out, fsum(measured.msg_throughput_out for measured in traffic))
-        rate = max(load.msg_rate, fsum(measured.msg_rate for measured in traffic))
-        self._cost = cluster.costs.of(rate, self._in + self._out)
-        self._busy = max(0.0, use[0] - cluster.costs.idle * load.cpu.limit) if inverse[0] > 0 else use[0]
-        memory = cluster.memory
-        self._memory_cost = memory.whole(name) if inverse[MEMORY] > 0 else 0.0
-        self._cached = max(0.0, use[MEMORY] - memory.idle * load.direct_memory.limit)
-
-    def cargo(self, bundle: Bundle) -> BundleDemand | None:
-        """A bundle with its part of the use; None if it is unknown."""
-        traffic = traffic_of(bundle)
-        if traffic is None:
-            return None
-        use = self._of(bundle, traffic)
-        size = parts_of(use, self._inverse)
-        throughput, cluster = traffic.msg_throughput, self._cluster
-        by_bytes, by_messages = per(throughput, cluster.throughput), per(traffic.msg_rate, cluster.rate)
-        young = bundle.estimated or bundle.averages.short.samples < SAMPLES
-        return BundleDemand(size, bundle, use, max(by_bytes, by_messages), throughput, young)
-
-    def _of(self, bundle: Bundle, traffic: TrafficRates) -> Use:
-        memory = 0.0
-        if self._memory_cost > 0:
-            cached = self._cluster.memory.of(bundle.namespace, traffic.msg_throughput)
-            memory = self._cached * share_of(cached, self._memory_cost)
-        cost = share_of(self._cluster.costs.of(traffic.msg_rate, traffic.msg_throughput), self._cost)
-        use = self._use
-        return (
-            self._busy * cost,
-            use[1] * share_of(traffic.msg_throughput_in, self._in),
-            use[2] * share_of(traffic.msg_throughput_out, self._out),
-            memory,
+    known = [(bundle, traffic) for bundle in bundles if (traffic := traffic_of(bundle)) is not None]
+    inwards = max(load.msg_throughput_in, fsum(traffic.msg_throughput_in for _, traffic in known))
+    outwards = max(load.msg_throughput_out, fsum(traffic.msg_throughput_out for _, traffic in known))
+    rate = max(load.msg_rate, fsum(traffic.msg_rate for _, traffic in known))
+    costs, memory, inverse = cluster.costs, cluster.memory, side.inverse
+    cost = costs.of(rate, inwards + outwards)
+    busy = max(0.0, use[0] - costs.idle * load.cpu.limit)
+    memory_cost = memory.whole(side.name) if inverse[MEMORY] > 0 else 0.0
+    cached = max(0.0, use[MEMORY] - memory.idle * load.direct_memory.limit)
+    result = []
+    for bundle, traffic in known:
+        throughput, messages = traffic.msg_throughput, traffic.msg_rate
+        part = share_of(memory.of(bundle.namespace, throughput), memory_cost) if memory_cost > 0 else 0.0
+        own = (
+            busy * share_of(costs.of(messages, throughput), cost),
+            use[1] * share_of(traffic.msg_throughput_in, inwards),
+            use[2] * share_of(traffic.msg_throughput_out, outwards),
+            cached * part,
         )
+        size = parts_of(own, inverse)
+        if size > 0:
+            young = bundle.estimated or bundle.averages.short.samples < SAMPLES
+            moved = max(per(throughput, cluster.throughput), per(messages, cluster.rate))
+            result.append(BundleDemand(size, bundle, own, moved, throughput, young))
+    result.sort(key=lambda demand: (demand.size, demand.bundle.name))
+    return result
 
 
 def traffic_of(bundle: Bundle) -> TrafficRates | None:
@@ -341,75 +326,37 @@ def traffic_of(bundle: Bundle) -> TrafficRates | None:
     return short if short.samples and is_sound(short) else None
 
 
-class CpuCosts(NamedTuple):
-    """CPU costs.
-
-    Attributes:
-        idle: Part of a broker's limit that is used without traffic.
-        message, size: Percent of one core for a message and for a byte a second.
-    """
-
-    idle: float = 0.0
-    message: float = 0.0
-    size: float = 0.0
-
-    def of(self, rate: float, throughput: float) -> float:
-        """CPU of this traffic, in percent of one core."""
-        return self.message * rate + self.size * throughput
-
-
 def cpu_costs(loads: Iterable[BrokerLoad]) -> CpuCosts:
     """Estimate the costs from these reports."""
     rows = [
-        (load.cpu.usage / load.cpu.limit, load.msg_rate / load.cpu.limit, load.msg_throughput / load.cpu.limit)
+        (1.0, load.msg_rate / load.cpu.limit, load.msg_throughput / load.cpu.limit, load.cpu.usage / load.cpu.limit)
         for load in loads
         if load.cpu.limit >= LEAST_LIMIT
     ]
-    if not rows:
+    means = [fsum(column) / len(rows) for column in zip(*rows, strict=True)]
+    if not rows or not means[3] > 0 or not means[1] + means[2] > 0:
         return CpuCosts()
-    count = len(rows)
-    used, messages, sizes = (fsum(row[column] for row in rows) / count for column in range(3))
-    if used <= 0 or (messages <= 0 and sizes <= 0):
-        return CpuCosts()
-    both = messages > 0 and sizes > 0
-    prior = (0.0, 0.5, 0.5) if both else (0.0, float(messages > 0), float(sizes > 0))
-    # In parts of the means, so that all three are alike.
-    scaled = [
-        (1.0, rate / messages if messages > 0 else 0.0, size / sizes if sizes > 0 else 0.0, use / used)
-        for use, rate, size in rows
-    ]
-    parts = [max(0.0, part) for part in _solved(scaled, prior)]
-    if not prior[1]:
-        parts[1] = 0.0
-    if not prior[2]:
-        parts[2] = 0.0
-    whole = fsum(parts)
-    if not parts[1] + parts[2] > 0 or not whole > 0:
-        parts, whole = list(prior), 1.0
-    idle, message, size = (part / whole * used for part in parts)
-    return CpuCosts(idle, per(message, messages), per(size, sizes))
+    having = [mean > 0 for mean in means]
+    prior = (0.0, having[1] / (having[1] + having[2]), having[2] / (having[1] + having[2]))
+    # In parts of the means, so that all three are alike; least squares with a ridge towards the prior.
+    scaled = [[value / mean if mean > 0 else 0.0 for value, mean in zip(row, means, strict=True)] for row in rows]
+    products = [[fsum(row[i] * row[j] for row in scaled) / len(rows) for j in range(4)] for i in range(3)]
+    matrix = [[products[i][j] + RIDGE * (i == j) for j in range(3)] for i in range(3)]
+    right = [products[i][3] + RIDGE * prior[i] for i in range(3)]
+    whole, parts = _determinant(matrix), list(prior)
+    if whole > 0:
+        columns = [[[right[i] if j == at else matrix[i][j] for j in range(3)] for i in range(3)] for at in range(3)]
+        parts = [max(0.0, _determinant(each) / whole) * has for each, has in zip(columns, having, strict=False)]
+    if not parts[1] + parts[2] > 0:
+        parts = list(prior)
+    total = fsum(parts)
+    idle, message, size = (part / total * means[3] for part in parts)
+    return CpuCosts(idle, per(message, means[1]), per(size, means[2]))
 
 
 def per(amount: float, of: float) -> float:
     """The amount per unit; bounded, as the number of units may be nearly zero and products must stay finite."""
     return min(MOST, amount / of) if of > 0 else 0.0
-
-
-def _solved(rows: Sequence[tuple[float, float, float, float]], prior: tuple[float, float, float]) -> Sequence[float]:
-    """Least squares with a ridge towards the prior."""
-    count = len(rows)
-    matrix = [
-        [fsum(row[i] * row[j] for row in rows) / count + (RIDGE if i == j else 0.0) for j in range(3)] for i in range(3)
-    ]
-    right = [fsum(row[i] * row[3] for row in rows) / count + RIDGE * prior[i] for i in range(3)]
-    whole = _determinant(matrix)
-    if not abs(whole) > _SINGULAR:
-        return prior
-    solution = []
-    for column in range(3):
-        replaced = [[right[i] if j == column else matrix[i][j] for j in range(3)] for i in range(3)]
-        solution.append(_determinant(replaced) / whole)
-    return solution
 
 
 def _determinant(m: Sequence[Sequence[float]]) -> float:

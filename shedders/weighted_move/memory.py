@@ -1,341 +1,175 @@
-"""Memory of `weighted-move` from one decision to the next: the history of each broker, and the moves of former plans. Pure.
+"""Memory of `weighted-move` between two decisions: readings and debts of brokers, moves, split wishes, evidence. Pure.
 
-It is stored as JSON and may come from anywhere: invalid entries are dropped.
+Times are seconds of a clock of its own (`Memory.clock_s`), which counts what passes between decisions, at most `RECENT_S` each.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from heapq import nsmallest
-from math import sqrt
-from typing import Any
+from collections.abc import Mapping
+from heapq import nlargest
+from math import inf
+from typing import Annotated, Any, NamedTuple
 
-from shedders.model.cluster import Bundle
-from shedders.model.readings import numbers, remembered
-from shedders.weighted_move.bursts import Bursts
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.readings import MOST
 from shedders.weighted_move.direct_memory import MemoryEvidence
-from shedders.weighted_move.doubt import Doubts
-from shedders.weighted_move.habits import Habits
-from shedders.weighted_move.loads import Use
+from shedders.weighted_move.evidence import RECENT_S, TRACKED, Evidence
+from shedders.weighted_move.loads import Use, price
 from statechannel.protocol.bundle import parse_key
 
-SMOOTHED = 3  # a broker's use is the mean of up to this many of its last readings; fewer after a move
-NOISE = 0.04  # prior for the noise of a new broker, in parts of its level: that of ordinary traffic
-NOISE_WEIGHT = 4  # weight of the prior, in readings
-NOISE_WINDOW = 20  # number of readings over which noise is measured
-NEWS = 0.2  # a level that changed by at least this part is new: hits of the old one do not count for it
-JUMP = 4.0  # a reading this many standard deviations off is not noise
-USUAL_S = 900.0  # a level that has lasted for this time is the usual one: three times a burst
-# If the number of a broker's bundles changes by more than this part, its load is a new one; splits change less.
-PLACED = 0.1
-GAP_MAX_S = 600.0  # longest interval between two decisions from which something can be concluded
-CAME_MAX = 1_000  # moved bundles that are remembered
-SOURCES_MAX = 12  # former brokers of each
-SOURCES_MIN = 4  # of each of `CAME_MAX` bundles; where fewer have moved, more of each, together at most as many
-MISSED = 0.1  # if more than this part of a plan was not carried out, its effect is not judged
-_SPREAD = 0.8862  # standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)
-_DIGITS = 4
-_FIELDS = 15
-_FORMER_FIELDS = 14  # without direct memory
+FIRST_S = 60.0  # the first decision counts as one of this time after another
+SMOOTHED = 3  # a broker's use is the mean of up to this many of its last readings
+PLACED = 0.1  # if more than this part of a broker's bundles, and more than one, came or went, its load is a new one
+NOISE = 0.03  # prior for the noise of a broker, in parts of its level
+NOISE_SHARE = 1 / 20  # weight of a new reading in the noise
+SAFETY = 5.0  # noise alone makes a debt of the price with a probability of about e^(-2 * this) at the most
+FORMER_MAX = 12  # former brokers of each
+
+Amount = Annotated[float, Field(ge=0, le=MOST)]
 
 
-@dataclass(slots=True)
-class BrokerHistory:
-    """The history of one broker.
+class BrokerHistory(NamedTuple):
+    """The readings of one broker, and its debts.
 
     Attributes:
-        count: Readings since bundles came or went, at most `SMOOTHED`.
-        use: Their mean.
-        last: Its level at the last reading, in parts of a limit.
-        noise: Mean distance between two readings, over `noted` of them.
-        mean: Mean level of the readings that are in `use`.
-        usual: Its level over the last quarter of an hour before it deviated, in parts of a limit.
+        readings: Since bundles came or went, at most `SMOOTHED`; `use`: their mean.
+        last: Its most used resource at the last reading, in parts of its limit.
+        noise: Mean difference between two readings, in parts of the level.
         bundles: Number of its bundles at the last reading.
-        over, under: Hits in a row, with the seconds since the first.
+        over, under: What its gap above and below perfect balance has cost, in minutes of level.
     """
 
-    count: int = 0
-    use: Use = (0.0, 0.0, 0.0, 0.0)
-    last: float = 0.0
-    noise: float = 0.0
-    noted: int = 0
-    mean: float = 0.0
-    usual: float = 0.0
-    bundles: int = 0
-    over: tuple[int, float] = (0, 0.0)
-    under: tuple[int, float] = (0, 0.0)
+    readings: Annotated[int, Field(ge=0, le=SMOOTHED)] = 0
+    use: tuple[Amount, Amount, Amount, Amount] = (0.0, 0.0, 0.0, 0.0)
+    last: Amount = 0.0
+    noise: Amount = NOISE
+    bundles: Annotated[int, Field(ge=0)] = 0
+    over: Amount = 0.0
+    under: Amount = 0.0
 
-    def read(self, use: Use, level: float, bundles: int, *, moved: bool, passed_s: float) -> None:
-        """Add a reading. The same as before is the same report: it counts, but not for the noise.
+    def read(self, use: Use, usage: float, bundles: int, *, moved: bool) -> BrokerHistory:
+        """The history with one more reading; the mean and the debts start over when bundles came or went."""
+        if not self.readings or moved or abs(bundles - self.bundles) > max(1, self.bundles * PLACED):
+            return BrokerHistory(1, use, usage, self.noise, bundles)
+        count, noise = min(self.readings + 1, SMOOTHED), self.noise
+        if usage != self.last:  # the same once more is the same report
+            change = abs(usage - self.last) / max(usage, self.last)
+            noise += (min(change, 4 * noise + 0.01) - noise) * NOISE_SHARE
+        cpu, inwards, outwards, cached = (old + (new - old) / count for old, new in zip(self.use, use, strict=True))
+        return BrokerHistory(count, (cpu, inwards, outwards, cached), usage, noise, bundles, self.over, self.under)
 
-        The mean restarts after bundles came or went, and with a reading that is too far off for noise; if it is very far off,
-        hits are reset as well.
+    def tolerance(self, gap: float, paid: float) -> float:
+        """The part of a gap that makes no debt: the gap that is accepted, and what is within the noise.
 
         Args:
-            moved: Whether bundles came or went.
+            paid: The price of acting.
         """
-        more = abs(bundles - self.bundles)
-        if moved or more > max(1, self.bundles * PLACED):
-            self.count = 0
-        self.bundles = bundles
-        news = False
-        if not self.count:
-            self.usual = level
-        elif level != self.last:
-            jump = abs(level - self.last)
-            if abs(level - self.mean) > JUMP * self.deviation(self.mean):
-                self.count = 0
-                news = abs(level - self.mean) > NEWS * self.mean
-            self.noted = min(self.noted + 1, NOISE_WINDOW)
-            self.noise += (min(jump, JUMP * NOISE * level) - self.noise) / self.noted
-        if not (self.over[0] or self.under[0] or news):
-            self.usual += (level - self.usual) * min(1.0, passed_s / USUAL_S)
-        if news:
-            self.over = self.under = (0, 0.0)
-        self.last = level
-        self.count = min(self.count + 1, SMOOTHED)
-        old = self.use
-        self.use = (
-            old[0] + (use[0] - old[0]) / self.count,
-            old[1] + (use[1] - old[1]) / self.count,
-            old[2] + (use[2] - old[2]) / self.count,
-            old[3] + (use[3] - old[3]) / self.count,
-        )
-        self.mean += (level - self.mean) / self.count
+        return gap + SAFETY * self.noise * self.noise / max(paid, 0.1)
 
-    def steady(self, hits: int) -> float:
-        """The part of its use that is not new: all of it once it has lasted for `hits` hits."""
-        if self.over[0] >= hits or not self.usual < self.mean * (1 - NEWS / 2):
-            return 1.0
-        return self.usual / self.mean
-
-    def deviation(self, level: float) -> float:
-        """Standard deviation of `use`, in parts of a limit: the measured one combined with the prior."""
-        single = (self.noted * self.noise * _SPREAD + NOISE_WEIGHT * NOISE * level) / (self.noted + NOISE_WEIGHT)
-        return single / sqrt(max(1, self.count))
-
-    def hit(self, *, above: bool, below: bool, passed_s: float) -> None:
-        """Count a hit above or below, or reset the count."""
-        self.over = _one_more(self.over, passed_s) if above else (0, 0.0)
-        self.under = _one_more(self.under, passed_s) if below else (0, 0.0)
-
-    def dumped(self) -> list[float]:
-        averages = (self.mean, self.usual)
-        row = (
-            self.count,
-            *self.use,
-            self.last,
-            self.noise,
-            self.noted,
-            *averages,
-            self.bundles,
-            *self.over,
-            *self.under,
-        )
-        return [value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in row]
+    def owing(self, level: float, tolerance: float, minutes: float) -> BrokerHistory:
+        """The history with the debts of some more minutes at this level."""
+        gap = price(level)
+        over, under = self.over + (gap - tolerance) * minutes, self.under + (-gap - tolerance) * minutes
+        return self._replace(over=max(0.0, over), under=max(0.0, under))
 
 
-def _one_more(hits: tuple[int, float], passed_s: float) -> tuple[int, float]:
-    count, since_s = hits
-    return min(count + 1, 1_000), since_s + passed_s if count else 0.0
-
-
-def watched(row: Any) -> BrokerHistory | None:
-    """A history from JSON; None if it is not a row of `BrokerHistory.dumped`."""
-    values = numbers(row, _FIELDS)
-    if values is None:
-        former = numbers(row, _FORMER_FIELDS)
-        if former is None:
-            return None
-        values = [*former[:4], 0.0, *former[4:]]
-    count, cpu, inwards, outwards, cached, last, noise, noted, mean, usual, bundles, over, over_s, under, under_s = (
-        values
-    )
-    return BrokerHistory(
-        min(int(count), SMOOTHED),
-        (cpu, inwards, outwards, cached),
-        last,
-        noise,
-        min(int(noted), NOISE_WINDOW),
-        mean,
-        usual,
-        int(min(bundles, 1e9)),
-        (min(int(over), 1_000), over_s),
-        (min(int(under), 1_000), under_s),
-    )
-
-
-@dataclass(slots=True)
-class Memory:
+class Memory(BaseModel):
     """The whole memory.
 
     Attributes:
         at_ms: When the last decision was made.
-        passed_s: Seconds since then; `known_s`: for how long all moves are remembered, at most `keep_s`.
-        watched: History by broker.
-        came: By bundle, its former brokers, with the seconds since.
-        touched: Brokers of the last plan, with the changes of their levels; `large`: it moved so much that it may have to be
-            completed.
-        doubts: Brokers with implausible reports.
-        habits: What the largest bundles usually do.
+        clock_s: Seconds of its own clock then.
+        brokers: Readings and debts.
+        left: By moved bundle its former brokers, with the time at which it was moved, the newest last.
+        asked: By bundle, when its split was asked for.
+        evidence: What bundles show of brokers' figures and capacities.
         direct_memory: What is known of it.
-        bursts: How long levels that rose last.
-        asked: By bundle of which a split was requested, its bytes a second and the seconds since.
     """
 
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
     at_ms: int = 0
-    passed_s: float = 0.0
-    known_s: float = 0.0
-    watched: dict[str, BrokerHistory] = field(default_factory=dict)
-    came: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
-    touched: dict[str, float] = field(default_factory=dict)
-    large: bool = False
-    asked: dict[str, tuple[float, float]] = field(default_factory=dict)
-    doubts: Doubts = field(default_factory=Doubts)
-    habits: Habits = field(default_factory=Habits)
-    direct_memory: MemoryEvidence = field(default_factory=MemoryEvidence)
-    bursts: Bursts = field(default_factory=Bursts)
-    _gone: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
-    _former: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    clock_s: Amount = 0.0
+    brokers: dict[str, BrokerHistory] = {}
+    left: dict[str, Annotated[list[tuple[str, Amount]], Field(min_length=1)]] = {}
+    asked: dict[str, Amount] = {}
+    evidence: Evidence = Field(default_factory=Evidence)
+    direct_memory: MemoryEvidence = Field(default_factory=MemoryEvidence)
+    _parents: dict[str, list[tuple[str, int, int]]] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def recall(
-        cls, memory: Mapping[str, Any], now_ms: int, grace_s: float, present: Mapping[str, object], keep_s: float
-    ) -> Memory:
-        """The memory from JSON.
+    def recall(cls, memory: Mapping[str, Any], cluster: Cluster) -> tuple[Memory, float]:
+        """The memory at this decision, and the seconds that have passed; what is not valid counts as none.
+
+        Brokers that left are dropped: who comes back may be another one. A move that was not made is forgotten.
+        """
+        try:
+            known = cls.model_validate(memory)
+        except ValidationError:
+            known = cls()
+        passed_s = (cluster.now_ms - known.at_ms) / 1000 if known.brokers else FIRST_S
+        passed_s = min(RECENT_S, max(0.0, passed_s))
+        known.clock_s += passed_s
+        known.at_ms = cluster.now_ms
+        for table in (known.brokers, known.evidence.brokers, known.direct_memory.sent):
+            for name in table.keys() - cluster.brokers.keys():
+                del table[name]
+        return known, passed_s
+
+    def dumped(self, grace_s: float, keep_s: float) -> dict[str, Any]:
+        """For JSON.
 
         Args:
-            grace_s: Time within which a moved bundle stays where it is.
-            present: Brokers; others are dropped.
-            keep_s: Older moves are dropped; of more than `CAME_MAX` bundles the oldest, of many bundles the first of each.
+            grace_s: Older split wishes are dropped.
+            keep_s: Older moves are dropped; of more than `TRACKED` bundles the oldest.
         """
-        at_ms = memory.get("at_ms")
-        known = type(at_ms) is int and 0 <= at_ms <= now_ms
-        passed_s = min(GAP_MAX_S, (now_ms - at_ms) / 1000) if known and at_ms is not None else 0.0
-        known_s = (numbers([memory.get("known_s")], 1) or [0.0])[0]
-        return cls(
-            now_ms,
-            passed_s,
-            min(grace_s, known_s + passed_s),
-            {
-                name: history
-                for name, row in _table(memory.get("watched"))
-                if (history := watched(row)) is not None and name in present
-            },
-            _newest({name: rows for name, row in _table(memory.get("came")) if (rows := _came(row, passed_s, keep_s))}),
-            remembered(memory, "touched"),
-            memory.get("large") is True,
-            {
-                name: (pair[0], pair[1] + passed_s)
-                for name, row in _table(memory.get("asked"))
-                if (pair := numbers(row, 2)) is not None and pair[1] + passed_s <= grace_s
-            },
-            Doubts.recall(memory.get("doubts"), passed_s, present),
-            Habits.recall(memory.get("habits"), passed_s),
-            MemoryEvidence.recall(memory.get("direct_memory"), passed_s, present),
-            Bursts.recall(memory.get("bursts"), passed_s, present),
-        )
+        left = {name: rows[-FORMER_MAX:] for name, rows in self.left.items() if self.clock_s - rows[-1][1] <= keep_s}
+        newest = nlargest(TRACKED, left, key=lambda name: (left[name][-1][1], name))
+        self.left = {name: left[name] for name in newest}
+        self.asked = {name: at_s for name, at_s in self.asked.items() if self.clock_s - at_s <= grace_s}
+        dumped: dict[str, Any] = _short(self.model_dump(exclude_defaults=True)) | {"at_ms": self.at_ms}
+        return dumped | {"clock_s": round(self.clock_s, 1)}
 
-    def dumped(self) -> dict[str, Any]:
-        known, bursts = self.direct_memory.dumped(), self.bursts.dumped()
-        return {
-            "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
-            "at_ms": self.at_ms,
-            "came": {name: [list(source) for source in self.came[name]] for name in sorted(self.came)},
-            "doubts": self.doubts.dumped(),
-            "habits": self.habits.dumped(),
-            "known_s": self.known_s,
-            "large": self.large,
-            "touched": {name: float(f"{self.touched[name]:.3g}") for name in sorted(self.touched)},
-            "watched": {name: self.watched[name].dumped() for name in sorted(self.watched)},
-        } | {name: value for name, value in (("bursts", bursts), ("direct_memory", known)) if value}
+    def settle(self, cluster: Cluster, passed_s: float) -> set[str]:
+        """Forget the moves that were not made; the brokers that took part in those of the last plan."""
+        touched: set[str] = set()
+        for name in list(self.left):
+            rows, bundle = self.left[name], cluster.bundles.get(name)
+            source, at_s = rows[-1]
+            age_s = self.clock_s - at_s
+            if bundle is None or bundle.in_flight:
+                touched |= {source} if age_s <= passed_s + 1 else set()
+                parts = parse_key(name.encode()) if bundle is None else None
+                if parts is not None:
+                    self._parents.setdefault(parts.namespace, []).append((name, parts.lower, parts.upper))
+            elif bundle.owner == source and cluster.recent.bundles.get(name, inf) >= age_s:
+                rows.pop()
+                if not rows:
+                    del self.left[name]
+            elif age_s <= passed_s + 1:
+                touched |= {source, bundle.owner or ""}
+        return touched
 
-    def settle(self, bundles: Mapping[str, Bundle], recent: Mapping[str, float]) -> None:
-        """Compare the last plan with the cluster: moves that were not made are dropped, so that their brokers are still relieved.
-
-        A move of an older plan that has failed since (it was refused, or has expired) is dropped as well.
-        Changes `came`, and empties `touched` if much of the plan was not carried out.
-
-        Args:
-            recent: Seconds since bundles came to their brokers.
-        """
-        planned = missed = 0
-        there: Counter[str | None] = Counter()
-        for name in list(self.came):
-            source, age_s = self.came[name][-1]
-            bundle = bundles.get(name)
-            parts = parse_key(name.encode()) if bundle is None else None
-            if parts is not None:
-                self._gone.setdefault(parts.namespace, []).append((parts.lower, parts.upper, name))
-            still = bundle is not None and bundle.owner == source and not bundle.in_flight
-            newest = age_s <= self.passed_s and bool(self.touched)
-            planned += newest
-            if newest and bundle is not None:
-                there[bundle.owner] += 1
-            # A bundle that came back was moved nevertheless.
-            if still and (newest or recent.get(name, age_s) >= age_s):
-                missed += newest
-                self.came[name].pop()
-                if not self.came[name]:
-                    del self.came[name]
-        if missed > planned * MISSED or self.passed_s >= GAP_MAX_S:
-            self.touched = {}
-            self.doubts.sent = {}
-            self.direct_memory.sent = {}
-        if missed or self.passed_s >= GAP_MAX_S:
-            self.doubts.taken, self.doubts.probes = {}, {}
-        # Bundles that went elsewhere (by a placement's choice) or have not arrived cannot show.
-        self.doubts.sent = {name: row for name, row in self.doubts.sent.items() if there[name] >= row[2]}
-
-    def moved(self, bundle: str, age_s: float | None, grace_s: float) -> bool:
-        """Whether a bundle was moved by this strategy recently, or may have been before the memory began.
-
-        Args:
-            age_s: Seconds since it came to its broker; None: long ago.
-            grace_s: How long ago is recently.
-        """
-        came = self.came.get(bundle)
-        return (came is not None and came[-1][1] <= grace_s) or (age_s is not None and age_s > self.known_s)
-
-    def former_brokers(self, bundle: str) -> Mapping[str, float]:
-        """Brokers that a bundle, or one that it was split from, has left, with the seconds since; not those of long ago."""
-        if bundle not in self._former:
-            self._former[bundle] = self._left_by(bundle)
-        return self._former[bundle]
-
-    def _left_by(self, bundle: str) -> Mapping[str, float]:
-        rows = list(self.came.get(bundle, ()))
-        space = bundle.rpartition("/")[0] if self._gone else ""
-        around = self._gone.get(space, ())
-        parts = parse_key(bundle.encode()) if around else None
-        for lower, upper, parent in around:
+    def former_brokers(self, bundle: Bundle) -> Mapping[str, float]:
+        """Brokers that a bundle, or one that it was split from, has left, with the seconds since."""
+        rows = list(self.left.get(bundle.name, ()))
+        parents = self._parents.get(bundle.namespace, ())
+        parts = parse_key(bundle.name.encode()) if parents else None
+        for parent, lower, upper in parents:
             if parts is not None and lower <= parts.lower and parts.upper <= upper:
-                rows += self.came[parent]
+                rows += self.left[parent]
         former: dict[str, float] = {}
-        for name, age_s in rows:
-            former[name] = min(age_s, former.get(name, age_s))
+        for name, at_s in rows:
+            former[name] = min(self.clock_s - at_s, former.get(name, inf))
         return former
 
 
-def _newest(came: dict[str, list[tuple[str, float]]]) -> dict[str, list[tuple[str, float]]]:
-    kept: Iterable[str] = came
-    if len(came) > CAME_MAX:
-        kept = sorted(nsmallest(CAME_MAX, came, key=lambda name: (came[name][-1][1], name)))
-    most = min(SOURCES_MAX, SOURCES_MIN * CAME_MAX // max(1, min(CAME_MAX, len(came))))
-    return {name: came[name][-most:] for name in kept}
-
-
-def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
-    sources = []
-    for row in rows if isinstance(rows, list | tuple) else ():
-        if isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str):  # noqa: PLR2004 - a pair
-            age = numbers(row[1:], 1)
-            if age is not None and age[0] + passed_s <= keep_s:
-                sources.append((row[0], age[0] + passed_s))
-    return sources
-
-
-def _table(table: Any) -> Iterable[tuple[str, Any]]:
-    return [(name, row) for name, row in table.items() if isinstance(name, str)] if isinstance(table, Mapping) else ()
+def _short(value: Any) -> Any:
+    """A value for JSON: tables sorted by key, figures with six digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _short(value[name]) for name in sorted(value)}
+    return [_short(each) for each in value] if isinstance(value, list | tuple) else value

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from pydantic import Field
 
 from loaddata.model.broker_load import ResourceWeights
@@ -12,6 +15,14 @@ from shedders.weighted_move.loads import LEAST_WEIGHT
 class WeightedMoveSettings(StrategySettings):
     """Settings of `weighted-move`, for shedding and placement. Percentages are of the level of perfect balance."""
 
+    gone: ClassVar[Mapping[str, str]] = {
+        "hits": "`payback_min` says how long a gap lasts before it is acted on",
+        "hit_s": "`payback_min` says how long a gap lasts before it is acted on",
+        "urgent_percent": "the larger a gap, the sooner it is acted on; `payback_min` makes it later or sooner",
+        "noise_factor": "noise is measured and allowed for, without a setting",
+        "move_cost_percent": "it is a constant; `least_gain_percent` says what a move has to be worth",
+    }
+
     max_age_s: float = Field(
         default=1800.0,
         gt=0,
@@ -20,8 +31,8 @@ class WeightedMoveSettings(StrategySettings):
     grace_s: float = Field(
         default=1800.0,
         ge=0,
-        description="A bundle is not moved again within this time, and never back to where it was within it: each move "
-        "costs its clients a reconnect, and two that undo each other are wasted. Brokers that are found slow are the exception.",
+        description="A bundle never goes back to where it was within this time, and each further move within it has to gain "
+        "more, at first six times as much: a move costs its clients a reconnect, and two that undo each other are wasted.",
     )
     back_hours: float = Field(
         default=24.0,
@@ -33,42 +44,18 @@ class WeightedMoveSettings(StrategySettings):
     gap_percent: float = Field(
         default=5.0,
         gt=0,
-        description="A broker this far above the level has too much load, unless it is within the noise (twice as far below: too "
-        "little). The default is half of a target of 10 %, as loads keep changing.",
+        description="A broker this far above the level of perfect balance is where it should be, as loads keep changing.",
     )
-    urgent_percent: float = Field(
-        default=25.0,
-        gt=0,
-        description="A broker this far off is relieved or filled at once; in between, the farther off, the fewer hits it needs.",
-    )
-    hits: int = Field(
-        default=8,
-        ge=1,
-        description="Number of decisions in a row that have to see a gap of gap_percent, or one that is all new; longer than a "
-        "typical burst.",
-    )
-    hit_s: float = Field(
-        default=30.0,
+    payback_min: float = Field(
+        default=2.0,
         ge=0,
-        description="Minimum average time between two hits, in seconds: half of the usual time between two decisions; less where "
-        "everything is faster (a demo).",
-    )
-    noise_factor: float = Field(
-        default=3.0,
-        ge=0,
-        description="A gap counts only beyond this number of standard deviations of the noise measured of a broker: three are "
-        "chance once in a few hundred looks.",
+        description="The dial between evenness and moves: a gap is acted on once it has cost as much as one of 10 % does in "
+        "this many minutes. More: fewer moves, and load is less even.",
     )
     least_gain_percent: float = Field(
         default=4.0,
         gt=0,
-        description="A move to a broker less than this below the source is not worth it.",
-    )
-    move_cost_percent: float = Field(
-        default=1.0,
-        gt=0,
-        description="Fixed cost of a move in addition to its load, in percent of an average broker's traffic: of two plans with "
-        "the same balance the one with fewer moves is better.",
+        description="A move has to gain as much for its traffic as one between two brokers this far apart.",
     )
     max_moved_percent: float = Field(
         default=65.0,

@@ -49,7 +49,7 @@ history = 0.5
 report_threshold_percent = 2
 
 [extensions.balancer.strategies.shedding.weighted-move]
-hits = 1
+payback_min = 0.05
 grace_s = 5
 """
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench import (
+    ablation,
     channel_partitions,
     deaths,
     engines,
@@ -48,7 +49,7 @@ LANES = (
     *("shedding", "engines", "floods", "spark-lag", "live-balance", "members", "channel-partitions"),
     *("rolling", "router", "http", "page"),
 )
-NAMED = ("spark", "partitions", "large", "pulsar", "evenness", "rolling-simulated")
+NAMED = ("spark", "partitions", "large", "pulsar", "evenness", "ablation", "rolling-simulated")
 """Those that take many minutes, or need what others do not: only where they are named."""
 
 
@@ -84,6 +85,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="N",
         help="random clusters of each kind that are balanced",
     )
+    parser.add_argument("--draw", type=int, default=1, metavar="SEED", help="of the scenarios of the ablation")
+    parser.add_argument("--count", type=int, default=12, metavar="N", help="number of these scenarios")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes of the ablation")
     parser.add_argument("--rounds", type=int, default=5, help="rounds behind each median")
     parser.add_argument("--transfers", type=int, default=500, help="transfers of the hand-off measurement")
     parser.add_argument("--outage-s", type=float, default=60.0, metavar="S", help="how long Kafka stands still")
@@ -134,6 +138,7 @@ def main() -> None:
         "large": partial(large.run, given.busy),
         "pulsar": partial(pulsar_lane.run, given.rounds),
         "evenness": partial(evenness.run, given.clusters),
+        "ablation": partial(ablation.run, given.draw, given.count, given.jobs),
     }
     figures: list[Figure] = []
     for name in given.names or LANES:

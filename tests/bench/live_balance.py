@@ -57,8 +57,8 @@ LOAD = {
     "top_interval_s": 1.5,
     "tick_s": 0.1,
 }
-QUICK = {"hits": 2, "hit_s": INTERVAL_S / 2}
-"""A broker that stands apart is waited for this long in a row, not for minutes: a run has two."""
+QUICK = {"payback_min": 0.1}
+"""A gap is waited for by the decision, not by the minute: a run has two minutes."""
 CONTENDER = "ours"
 
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from statechannel import clocks
 from statechannel.embedded import KafkaServer
 from statechannel.queries import registry
 from tests.support.kafka_lanes import Kafka
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 pytestmark = pytest.mark.kafka
 
@@ -76,11 +75,8 @@ class Cluster:
     def wait_alive(self, *brokers: str) -> None:
         self.wait(lambda: {b["broker"] for b in self("brokers")["brokers"] if b["accepting"]} == set(brokers))
 
-    def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-        ends_s = time.monotonic() + timeout_s
-        while not done():
-            assert time.monotonic() < ends_s, {p.name: p.read_text()[-2_000:] for p in self._folder.glob("*.err")}
-            time.sleep(0.2)
+    def wait(self, done: Callable[[], bool]) -> None:
+        wait_until(done, lambda: {p.name: p.read_text()[-2_000:] for p in self._folder.glob("*.err")})
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from shedders.contest.outcome import RunOutcome
 from shedders.snapshots.cluster import snapshot_of
 from shedders.snapshots.file import write_snapshot
 from statechannel.errors import ExitCode
+from tests.cli.test_cli_plans import refused
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import install
 
@@ -55,16 +56,6 @@ def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 def loaded(result: Result) -> Any:
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
-
-
-def refused(result: Result, code: ExitCode, *words: str) -> None:
-    assert result.exit_code == code, result.stderr
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert "\nhint: " in result.stderr
-    assert "Traceback" not in result.stderr
-    for word in words:
-        assert word in result.stderr
 
 
 # --- list -----------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""The tables of design/evidence/partitions-quality.md, from the figures that were kept."""
+"""The tables of design/evidence/partitions-quality.md, from the figures that were kept, and that of design/partitions.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from loaddata.samples.prometheus_source import Figure, NameRule, SeriesKind, rules_of
 from tests.support.partition_figures import kept
 
 SHOWN = ("replicas", "leaders", "disk", "bytes-in")
@@ -91,3 +92,16 @@ def _table(head: Iterable[str], body: Iterable[Iterable[str]]) -> str:
     head = list(head)
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in body)])
+
+
+def metric_names() -> str:
+    """What the JMX exporter's configurations call Kafka's metrics: each figure with its names, in order."""
+    lines = ["| figure | series, the first that there is; upper and lower case alike |", "| --- | --- |"]
+    lines += [f"| {figure} | {', '.join(_shown(rule) for rule in rules_of(figure))} |" for figure in Figure]
+    return "\n".join(lines)
+
+
+def _shown(rule: NameRule) -> str:
+    series = f'`{rule.name}{{name="{rule.mbean}"}}`' if rule.mbean else f"`{rule.name}`"
+    marks = [*(["growth"] if rule.kind is SeriesKind.TOTAL else []), *(["per processor"] if rule.per_processor else [])]
+    return f"{series} ({', '.join(marks)})" if marks else series

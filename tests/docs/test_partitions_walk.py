@@ -17,8 +17,8 @@ from statechannel.cli.main import app
 from tests.docs.generate import ROOT
 from tests.docs.partition_picture import LAYOUT, PICTURE, example_plan
 from tests.docs.typed_lines import parts_of, words_of
-from tests.support.three_nodes import three_nodes, until
-from tests.support.waits import WAIT_S
+from tests.support.three_nodes import three_nodes
+from tests.support.waits import WAIT_S, wait_until
 
 _SECTION = re.compile(r"^## First walk\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 TOPICS = {"logs": 6, "orders": 6}
@@ -87,7 +87,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AdminCl
         address = ",".join(node.bootstrap_servers for node in nodes.values())
         monkeypatch.setenv("STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS", address)
         admin = AdminClient({"bootstrap.servers": address})
-        until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
+        wait_until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
         for name, count in TOPICS.items():
             placed = [[1, 2] if number % 2 else [2, 1] for number in range(count)]
             admin.create_topics([NewTopic(name, num_partitions=count, replica_assignment=placed)])[name].result()

@@ -55,7 +55,7 @@ BALANCER = {
     "load.top_interval_s": "0.5",
     "load.history": "0.5",
     "load.report_threshold_percent": "2",
-    "strategies.shedding.weighted-move.hits": "1",
+    "strategies.shedding.weighted-move.payback_min": "0.05",
     "strategies.shedding.weighted-move.grace_s": "5",
     "strategies.shedding.transfer.hit_threshold": "1",
     "strategies.shedding.transfer.cool_down_s": "2",

@@ -7,8 +7,7 @@ import json
 import secrets
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from tests.support.channels import created, make_settings
 from tests.support.imports import empty_log, importer_for, run_import
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import Directed, owners, settled
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 from tests.twin.audit import audit as twin_audit
 
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
@@ -254,12 +253,6 @@ def large_export(file: Path) -> ImportPlan:
     return plan_import(part.view for part in read_views(read_export(file)).parts)
 
 
-def wait_for(what: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    ends_s = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < ends_s
-
-
 def test_killed_at_several_steps_it_goes_on_to_the_same_end(
     other_kafka: str, topic_prefix: str, tmp_path: Path
 ) -> None:
@@ -281,7 +274,7 @@ def test_killed_at_several_steps_it_goes_on_to_the_same_end(
                 [*COMMAND, "import", str(file), *here, *slowly], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
             )
             try:
-                wait_for(lambda at=offset, item=process, log=tail: ended(item) or log.span().end >= at)
+                wait_until(lambda at=offset, item=process, log=tail: ended(item) or log.span().end >= at)
             finally:
                 process.kill()
                 _, error = process.communicate(timeout=WAIT_S)

@@ -36,7 +36,7 @@ from statechannel.cli.main import app
 from statechannel.kafka.client_settings import ClientSettings
 from tests.faults.kafka_nodes import KafkaNodes
 from tests.support.broker_cluster import COMMAND
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "data"
@@ -186,10 +186,7 @@ class Lab:
             consumer.close()
 
     def until(self, done: Callable[[], bool]) -> None:
-        ends_s = time.monotonic() + WAIT_S
-        while not done():
-            assert time.monotonic() < ends_s
-            time.sleep(0.1)
+        wait_until(done)
 
     def events(self, plan: ReassignmentPlan) -> list[str]:
         """Names of the journal's events so far; the last line may be torn."""

@@ -37,7 +37,7 @@ from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import policies_topic
 from statechannel.kafka.topics import create_topics, open_topics
 from tests.support.kafka_lanes import Kafka
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 K = PolicyKind
 
@@ -91,13 +91,6 @@ class Place:
             yield follower
         finally:
             await follower.close()
-
-
-async def until(true: Callable[[], object], what: str = "") -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline_s, what or "it did not come true in time"
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

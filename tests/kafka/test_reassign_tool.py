@@ -14,8 +14,8 @@ from loaddata.samples.partitions import ClusterLayout, KafkaBroker
 from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove
 from shedders.kafka_rebalance.planning.plan_files import to_json
 from tests.support.kafka_tools import from_json, generator, reassign
-from tests.support.three_nodes import three_nodes, until
-from tests.support.waits import WAIT_S
+from tests.support.three_nodes import three_nodes
+from tests.support.waits import WAIT_S, wait_until
 
 TOPIC = "orders"
 BEFORE = {(TOPIC, 0): (1, 2), (TOPIC, 1): (2, 1), (TOPIC, 2): (1, 2), (TOPIC, 3): (2, 1)}
@@ -41,10 +41,10 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory):
     with three_nodes(tmp_path_factory.mktemp("three"), racks={1: "a", 2: "b", 3: "c"}) as nodes:
         address = ",".join(node.bootstrap_servers for node in nodes.values())
         admin = AdminClient({"bootstrap.servers": address})
-        until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
+        wait_until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 3)
         placed = [list(replicas) for _, replicas in sorted(BEFORE.items())]
         admin.create_topics([NewTopic(TOPIC, num_partitions=4, replica_assignment=placed)])[TOPIC].result()
-        until(lambda: replicas_of(admin) == BEFORE)
+        wait_until(lambda: replicas_of(admin) == BEFORE)
         producer = Producer({"bootstrap.servers": address, "acks": "all"})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"x" * 200, partition=number % 4)
@@ -73,7 +73,7 @@ def test_the_tool_takes_carries_out_and_verifies_the_json(bootstrap: str, tmp_pa
     current = re.search(r"Current partition replica assignment\s+(\{.*\})", executed.stdout)
     assert current is not None
     assert from_json(current[1]) == from_json(to_json(MOVES, "before").decode())
-    until(lambda: replicas_of(admin) == BEFORE | AFTER)
+    wait_until(lambda: replicas_of(admin) == BEFORE | AFTER)
     verified = reassign(*place, "--verify")
     assert verified.returncode == 0, verified.stdout + verified.stderr
     for key in AFTER:

@@ -24,7 +24,7 @@ from statechannel.api import (
 from statechannel.embedded import KafkaServer
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, until
 
 NAMESPACE = "public/default"
 TOPIC = f"{NAMESPACE}/orders"
@@ -204,12 +204,6 @@ async def test_hook_may_not_wait_for_the_channel_but_its_task_may(kafka: Kafka, 
         assert isinstance(hooks.answers[0], Owned)
 
 
-async def until(condition, timeout_s: float) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what it asks has no event
-            await asyncio.sleep(0.05)
-
-
 @pytest.mark.lane("fast")
 async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
     own_kafka: KafkaServer, topic_prefix: str
@@ -221,15 +215,15 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
         before = await result.lookup(TOPIC, WAIT_S)
         assert isinstance(before, Owned)
         await asyncio.to_thread(own_kafka.kill)
-        await until(lambda: result.status()["mode"] == two.status()["mode"] == "safe", WAIT_S)
+        await until(lambda: result.status()["mode"] == two.status()["mode"] == "safe")
         stale = await result.lookup(TOPIC, 5)
         assert isinstance(stale, Owned)
         assert stale.stale_age_s is not None
         assert stale.broker == before.broker
         seen = []
         await asyncio.to_thread(own_kafka.start)
-        await until(lambda: seen.append(result.status()["mode"]) or seen[-1] != "safe", WAIT_S)
-        await until(lambda: result.status()["mode"] == two.status()["mode"] == "normal", WAIT_S)
+        await until(lambda: seen.append(result.status()["mode"]) or seen[-1] != "safe")
+        await until(lambda: result.status()["mode"] == two.status()["mode"] == "normal")
         # The mode follows the registry. The log has a connection of its own, which may come back later, and says its age.
         async with asyncio.timeout(WAIT_S):
             while (after := await result.lookup(TOPIC, WAIT_S)).stale_age_s is not None:
@@ -255,7 +249,7 @@ async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
     await created(channel, NAMESPACE, 1)
     assert isinstance(await channel.lookup(TOPIC, WAIT_S), Owned)
     await asyncio.to_thread(own_kafka.kill)
-    await until(lambda: channel.status()["mode"] == "safe", WAIT_S)
+    await until(lambda: channel.status()["mode"] == "safe")
     stopped = await channel.shutdown(3)
     assert stopped.reason == "log-away"
     assert stopped.exit_code == 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import Judgement
 from statechannel.replay import auditor
 from tests.spark.channel_frames import archived
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,8 +61,8 @@ class LogInKafka:
     def create(self, **settings: str) -> None:
         config = CHANNEL | {name.replace("_", "."): value for name, value in settings.items()}
         topic = NewTopic(self.name, self.partitions, 1, config=config)
-        until(lambda: self.admin.create_topics([topic])[self.name].exception() is None)
-        until(lambda: self._seen() == self.partitions)
+        wait_until(lambda: self.admin.create_topics([topic])[self.name].exception() is None)
+        wait_until(lambda: self._seen() == self.partitions)
 
     def keep_for(self, lag_s: int) -> None:
         """The cleaner leaves records alone until they are so old, from now on."""
@@ -77,7 +76,7 @@ class LogInKafka:
 
     def delete(self) -> None:
         self.admin.delete_topics([self.name])[self.name].result(WAIT_S)
-        until(lambda: self._seen() == 0)
+        wait_until(lambda: self._seen() == 0)
 
     def trim(self, partition: int, before: int) -> None:
         place = TopicPartition(self.name, partition, before)
@@ -97,13 +96,6 @@ class LogInKafka:
             with PartitionTail(client, Topic.CHANNEL, self.name, partition, group_id=f"{self.name}-reader") as tail:
                 records += tail.records(tail.span())
         return records
-
-
-def until(done: Any, timeout_s: float = WAIT_S, pause_s: float = 0.2) -> None:
-    ends_s = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < ends_s, "waited in vain"
-        time.sleep(pause_s)
 
 
 @dataclass
@@ -142,7 +134,7 @@ class Job:
         thread = threading.Thread(target=work)
         thread.start()
         try:
-            until((self.folder / "table/view/LATEST").exists)
+            wait_until((self.folder / "table/view/LATEST").exists)
             yield ended
             thread.join(WAIT_S)
         finally:

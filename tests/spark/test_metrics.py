@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 import urllib.request
 
 import pytest
@@ -15,14 +14,7 @@ from spark.core.running import Work, run_query
 from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
 from statechannel.kafka.client_settings import ClientSettings
-from tests.support.waits import WAIT_S
-
-
-def wait_until(seen, at_most_s=30.0):
-    end_s = time.monotonic() + at_most_s
-    while not seen():
-        assert time.monotonic() < end_s, "it never came"
-        time.sleep(0.05)
+from tests.support.waits import WAIT_S, wait_until
 
 
 def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):

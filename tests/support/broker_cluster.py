@@ -24,6 +24,7 @@ from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import Topic
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S as ONE_CONDITION_S
+from tests.support.waits import wait_until
 
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 WAIT_S = 2 * ONE_CONDITION_S
@@ -147,10 +148,7 @@ class BrokerCluster:
         return [decision for decision in self("decisions")["decisions"] if decision["subject"] == subject]
 
     def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-        ends_s = time.monotonic() + timeout_s
-        while not done():
-            assert time.monotonic() < ends_s, self.logs()
-            time.sleep(0.5)
+        wait_until(done, self.logs, wait_s=timeout_s, pause_s=0.5)
 
     def logs(self) -> dict[str, str]:
         return {path.name: path.read_text()[-3_000:] for path in self.folder.glob("*.log")}

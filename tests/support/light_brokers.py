@@ -1,12 +1,9 @@
 """The load data of brokers over a real Kafka, without the rest of the brokers; and the topics as anybody reads them."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-
-import pytest
 
 from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
@@ -19,6 +16,7 @@ from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightTuning, LightWriter
 from statechannel.protocol.side_record import SideRecord
+from tests.support import waits
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_channel import FakeChannel
 from tests.support.waits import WAIT_S
@@ -75,11 +73,7 @@ async def broker(
 
 
 async def until(true: Callable[[], object], what: str = "", *services: LoadService, wait_s: float = WAIT_S) -> None:
-    deadline_s = time.monotonic() + wait_s
-    while not true():
-        if time.monotonic() > deadline_s:
-            pytest.fail(f"{what or 'it did not come true in time'}; {[service.status() for service in services]}")
-        await asyncio.sleep(0.02)
+    await waits.until(true, lambda: f"{what}; {[service.status() for service in services]}", wait_s=wait_s)
 
 
 class Log:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typer.testing import CliRunner, Result
 from statechannel.cli.main import app
 from tests.support.broker_cluster import COMMAND, QUICK, WAIT_S
 from tests.support.secured_kafka import SUPERUSER, SecuredKafka
+from tests.support.waits import wait_until
 
 
 class SecuredCluster:
@@ -68,11 +68,8 @@ class SecuredCluster:
         lines = self.kafka.server.log_path.read_text().splitlines()
         return [line.partition("Principal = ")[2] for line in lines if " is Denied " in line]
 
-    def wait(self, done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-        ends_s = time.monotonic() + timeout_s
-        while not done():
-            assert time.monotonic() < ends_s, self.logs()
-            time.sleep(0.3)
+    def wait(self, done: Callable[[], bool]) -> None:
+        wait_until(done, self.logs, wait_s=WAIT_S)
 
     def end(self) -> None:
         for process in self.brokers.values():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from statechannel.embedded import BrokerOptions, KafkaServer
 from statechannel.embedded.layout import LOOPBACK
 from statechannel.embedded.process import find_free
 from statechannel.embedded.server import new_cluster_id
-from tests.support.waits import WAIT_S
 
 START_S = 180.0
 
@@ -46,11 +44,3 @@ def three_nodes(folder: Path, racks: Mapping[int, str] | None = None) -> Iterato
     finally:
         for node in nodes.values():
             node.kill()
-
-
-def until(done: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    """Wait for it."""
-    end_s = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < end_s, "it did not come to be"
-        time.sleep(0.2)

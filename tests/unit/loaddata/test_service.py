@@ -22,7 +22,7 @@ from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import LoadTopics
 from tests.support.load_channel import FakeChannel
-from tests.support.waits import WAIT_S
+from tests.support.waits import until
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
 QUICK = LoadSettings(
@@ -104,12 +104,6 @@ def make_service(source: Source, settings: LoadSettings = QUICK, channel: FakeCh
     connection = LoadConnection(ClientSettings("127.0.0.1:1"), "c")
     member = (channel or FakeChannel()).of("b1")
     return LoadService(settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, member, host=Host())
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not true():  # noqa: ASYNC110 - nobody tells it
-            await asyncio.sleep(0.01)
 
 
 async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone(

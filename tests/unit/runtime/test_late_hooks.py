@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -94,19 +95,19 @@ class Stubborn(BrokerHooks):
         self.log.append((f"release to {destination}", generation))
 
 
-def benches() -> list[Callable[[], tuple[Bench, "Slow | Stubborn"]]]:
-    def threaded() -> tuple[Bench, Slow]:
-        hooks = Slow()
+def benches(in_threads: type[Any], in_the_loop: type[Any]) -> list[Callable[[], tuple[Bench, Any]]]:
+    def threaded() -> tuple[Bench, Any]:
+        hooks = in_threads()
         return Bench(ThreadedHooks(hooks, threads=4)), hooks
 
-    def coroutines() -> tuple[Bench, Stubborn]:
-        hooks = Stubborn()
+    def coroutines() -> tuple[Bench, Any]:
+        hooks = in_the_loop()
         return Bench(hooks), hooks
 
     return [threaded, coroutines]
 
 
-@pytest.mark.parametrize("make", benches(), ids=["threads", "coroutines"])
+@pytest.mark.parametrize("make", benches(Slow, Stubborn), ids=["threads", "coroutines"])
 async def test_release_comes_after_the_late_own_although_both_have_failed_in_time(make) -> None:
     bench, hooks = make()
     bench.runner.call(call(1, Hook.ON_OWN))
@@ -123,7 +124,7 @@ async def test_release_comes_after_the_late_own_although_both_have_failed_in_tim
     assert len(bench.finished) == 2  # a late end is not told again
 
 
-@pytest.mark.parametrize("make", benches(), ids=["threads", "coroutines"])
+@pytest.mark.parametrize("make", benches(Slow, Stubborn), ids=["threads", "coroutines"])
 async def test_release_that_is_in_time_ends_well_behind_the_late_own(make) -> None:
     bench, hooks = make()
     bench.runner.call(call(1, Hook.ON_OWN))
@@ -232,19 +233,7 @@ class ServesOnlyInTheLoop(BrokerHooks):
         self.log.append(("release", bundle, generation))
 
 
-def serving_benches() -> list[Callable[[], tuple[Bench, "ServesOnly | ServesOnlyInTheLoop"]]]:
-    def threaded() -> tuple[Bench, ServesOnly]:
-        hooks = ServesOnly()
-        return Bench(ThreadedHooks(hooks, threads=4)), hooks
-
-    def coroutines() -> tuple[Bench, ServesOnlyInTheLoop]:
-        hooks = ServesOnlyInTheLoop()
-        return Bench(hooks), hooks
-
-    return [threaded, coroutines]
-
-
-@pytest.mark.parametrize("make", serving_benches(), ids=["threads", "coroutines"])
+@pytest.mark.parametrize("make", benches(ServesOnly, ServesOnlyInTheLoop), ids=["threads", "coroutines"])
 async def test_a_bundle_that_comes_back_behind_a_late_release_is_declined_without_an_on_own_too(make) -> None:
     bench, hooks = make()
     bench.runner.call(call(1, Hook.ON_RELEASE, 5))
@@ -266,7 +255,7 @@ async def test_a_bundle_that_comes_back_behind_a_late_release_is_declined_withou
     assert hooks.log[-1] == ("serve", BUNDLE, 11)
 
 
-@pytest.mark.parametrize("make", serving_benches(), ids=["threads", "coroutines"])
+@pytest.mark.parametrize("make", benches(ServesOnly, ServesOnlyInTheLoop), ids=["threads", "coroutines"])
 async def test_its_turn_may_come_in_time(make) -> None:
     bench, hooks = make()
     bench.runner.call(call(1, Hook.ON_RELEASE, 5, deadline_s=20))

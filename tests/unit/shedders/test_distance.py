@@ -259,7 +259,7 @@ def test_resources_without_weight_do_not_count():
 
 def test_a_decision_of_the_strategy():
     base = cluster(3, Shape(brokers=6, bundles_each=30, hot=1))
-    maker = shedding_maker(WeightedMove, WeightedMoveSettings(hits=1))
+    maker = shedding_maker(WeightedMove, WeightedMoveSettings(payback_min=0))
     pipeline = Pipeline(WeightedMove(WeightedMoveSettings()), FilterSettings())
     decision = decide(base, maker, {}, pipeline)
     assert decision.moves

@@ -16,7 +16,7 @@ from shedders.policies.topic import TopicSeen
 from statechannel.kafka.light_topic import LightBatch
 from statechannel.protocol.side_record import SideRecord
 from statechannel.settings.groups_engine import RuntimeSettings
-from tests.support.waits import WAIT_S
+from tests.support.waits import until
 
 
 def cordon(broker: str, offset: int, until_ms: int | None = None) -> SideRecord:
@@ -92,12 +92,6 @@ class World:
 @pytest.fixture
 async def world() -> World:
     return World()
-
-
-async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not true():  # noqa: ASYNC110 - what is waited for is anything
-            await asyncio.sleep(0.005)
 
 
 async def test_nothing_is_known_before_the_topic_was_read_to_its_end(world: World) -> None:

@@ -1,13 +1,18 @@
 """Profiles and how a strategy and its settings are chosen."""
 
 import json
+from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
+from shedders.balancer.active_strategies import choose as choose_active
+from shedders.balancer.active_strategies import is_known
+from shedders.balancer.settings import BalancerSettings
 from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.filters.rules import FilterSettings
 from shedders.model.profiles import PROFILES, UnknownProfileError
-from shedders.model.strategy import KINDS, StrategySettingsError, find, make, parse_flags, settings_of
+from shedders.model.strategy import KINDS, StrategySettings, StrategySettingsError, find, make, parse_flags, settings_of
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.selection import Flags, choose, part_settings, pipeline_of
 from shedders.split.triggers import SplitSettings
@@ -155,6 +160,35 @@ def test_settings_that_a_strategy_does_not_take(values: dict[str, object], probl
     assert str(caught.value).startswith(problem)
     assert caught.value.exit_code == 8
     assert "Settings of shedding.transfer: " in caught.value.hint
+
+
+class Renewed(StrategySettings):
+    """Settings of a strategy that once had another one."""
+
+    gone: ClassVar[Mapping[str, str]] = {"hits": "`patience` replaces it"}
+    patience: float = 1.0
+
+
+def test_a_setting_that_went_away_is_named_with_what_replaces_it() -> None:
+    with pytest.raises(StrategySettingsError) as caught:
+        settings_of(Renewed, "shedding.mine", {"hits": 3, "patients": 2})
+    assert ["`patience` replaces it" in problem for problem in caught.value.problems] == [True, False]
+    assert "hits" not in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["hits", "hit_s", "urgent_percent", "noise_factor", "move_cost_percent"])
+def test_former_settings_of_the_default_are_refused_wherever_they_come_from(name: str) -> None:
+    model = find("shedding", "weighted-move").Settings
+    calls = [
+        lambda: settings_of(model, "shedding.weighted-move", {name: 1}),
+        lambda: choose_active(BalancerSettings(), {f"shedding.weighted-move.{name}": 1}),
+    ]
+    for call in calls:
+        with pytest.raises(StrategySettingsError) as caught:
+            call()
+        assert model.gone[name] in str(caught.value)
+    assert not set(model.gone) & set(model.model_fields)
+    assert not is_known(f"shedding.weighted-move.{name}")
 
 
 def test_an_unknown_strategy_is_told_with_what_there_is() -> None:

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from shedders.contest.runner import ResultStore, file_name, program_digest, run_
 from statechannel.errors import StateChannelError
 from tests.support.contest_plays import play, runs
 from tests.support.contest_runs import contender, source
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -157,11 +156,8 @@ def test_nobody_is_left_when_the_command_is_interrupted_or_killed(tmp_path):
     processes = {how: interrupted_process(folder) for how, folder in folders.items()}
     try:
         for how, folder in folders.items():
-            process, ends_s = processes[how], time.monotonic() + WAIT_S
-            kept = folder / "out/runs/calm/1/ours.json"
-            while not (kept.exists() and list(folder.glob("begun-*"))):
-                assert time.monotonic() < ends_s
-                time.sleep(0.05)
+            process, kept = processes[how], folder / "out/runs/calm/1/ours.json"
+            wait_until(lambda at=folder, file=kept: file.exists() and list(at.glob("begun-*")))
             children = psutil.Process(process.pid).children(recursive=True)
             (os.killpg if how == signal.SIGINT else os.kill)(process.pid, how)
             code = process.wait(WAIT_S)

@@ -1,6 +1,10 @@
-"""Pulsar's strategies with their thresholds swept: who is chosen, and that the others are not shown."""
+"""Pulsar's strategies with their thresholds swept: who is chosen, and that the others are not shown; and ours with less."""
+
+from importlib import import_module
 
 from shedders.contest.comparison import compared
+from shedders.contest.sources import chosen_scenarios
+from tests.bench.ablation import PACKAGE, PARTS, switched_off, table
 from tests.bench.tuned import BEST_OF_EACH, BEST_OVERALL, tuned, without_sweep
 from tests.support.contest_runs import contender as plain
 from tests.support.contest_runs import failed, ran, source
@@ -53,3 +57,15 @@ def test_who_failed_is_not_chosen():
     assert len(best) == 4, "both seeds under both names"
     assert tuned([failed("a@upstream", of=source("x"))], SWEEP) == []
     assert tuned([ran("ours")], SWEEP) == []
+
+
+def test_a_mechanism_is_away_while_it_is_switched_off_alone():
+    for part in PARTS:
+        module = import_module(f"{PACKAGE}.{part.module}")
+        usual = getattr(module, part.constant)
+        with switched_off(part):
+            assert getattr(module, part.constant) == part.off != usual
+        assert getattr(module, part.constant) == usual
+    _, _, usual, without = table(chosen_scenarios(["swap-trap"]), PARTS[:1])
+    assert usual.startswith("| nothing |")
+    assert without.startswith(f"| {PARTS[0].name} |")
