@@ -20,7 +20,7 @@ os.environ.setdefault("STATECHANNEL_ACCELERATOR", "off")
 
 from statechannel.embedded import KafkaServer
 from tests.support.judged_logs import judge_logs
-from tests.support.kafka_lanes import Kafka, embedded_options, shared_kafka
+from tests.support.kafka_lanes import Kafka, ask_patiently, embedded_options, serve_first, shared_kafka
 from tests.support.lanes import FAST, LANES, LIVE, LIVE_FOLDERS, LaneRecord, lanes_of, shorten
 from tests.support.order import ordered
 
@@ -136,6 +136,7 @@ def own_kafka(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[KafkaServ
     """An embedded broker of this test's own, running, which it may stop, kill and start again."""
     server = KafkaServer(tmp_path / "own-kafka", options=embedded_options())
     server.start()
+    serve_first(server.pid)
     try:
         yield server
         if server.is_ready():
@@ -148,7 +149,15 @@ def own_kafka(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[KafkaServ
 def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A Kafka of this file's own, for commands that look at all topics: other tests come and go on the shared one."""
     with KafkaServer(tmp_path_factory.mktemp("lone-kafka"), options=embedded_options()) as server:
+        serve_first(server.pid)
         yield Kafka(server.bootstrap_servers, "an embedded broker of its own")
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest) -> None:
+    """Of tests on a Kafka that nobody takes away."""
+    if not {"kafka", "lone_kafka"}.isdisjoint(request.fixturenames):
+        ask_patiently(request.getfixturevalue("monkeypatch"))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from statechannel.cli.kit.output import Output, choose
 from statechannel.cli.main import app
 
+KEPT = ("STATECHANNEL_KAFKA_JARS", "STATECHANNEL_CACHE_DIR", "STATECHANNEL_KAFKA__COMMAND_TIMEOUT_S")
 GOLDEN = Path(__file__).parents[1] / "golden" / "channel-record"
 
 
@@ -19,7 +20,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "channel-record"
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command line in an empty folder that has the golden logs under `logs`."""
     for name in list(os.environ):
-        if name.startswith("STATECHANNEL_") and name not in ("STATECHANNEL_KAFKA_JARS", "STATECHANNEL_CACHE_DIR"):
+        if name.startswith("STATECHANNEL_") and name not in KEPT:
             monkeypatch.delenv(name)
     monkeypatch.setenv("STATECHANNEL_EMBEDDED__FOLDER", "no-kafka-here")
     monkeypatch.setenv("STATECHANNEL_CONTEXTS", "contexts.toml")

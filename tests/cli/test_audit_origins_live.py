@@ -20,6 +20,7 @@ from statechannel.operations import request_record
 from statechannel.operations.request_record import Request
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S
 
 pytestmark = pytest.mark.kafka
 LOWER_KEY = f"{NAMESPACE}/{LOWER}"
@@ -38,7 +39,7 @@ def test_the_topics_say_who_asked(
     create_topics(client, topics, replication_factor=1)
     writer = DecisionWriter(client, topics)
     assert writer.write(record(1, moves=[move(LOWER_KEY)], executed={LOWER_KEY: Executed("op-move")}))
-    assert writer.close(20)
+    assert writer.close(WAIT_S)
     for operation, command, args in (
         ("create-1", "create-namespace", {"namespace": NAMESPACE}),
         ("op-unload", "unload", {"name": f"{NAMESPACE}/{UPPER}"}),

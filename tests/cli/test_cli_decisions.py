@@ -62,6 +62,7 @@ from tests.support.decision_records import (
 )
 from tests.support.kafka_lanes import Kafka
 from tests.support.request_world import stories
+from tests.support.waits import WAIT_S
 
 ONE = f"{NAMESPACE}/{LOWER}"
 POINTS = {
@@ -477,11 +478,11 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
     writer = DecisionWriter(client, topics)
     kept = [record for record in RECORDS if not isinstance(record, InvalidRecord)]
     assert all(writer.write(line) for line in kept)
-    assert writer.flush(20)
+    assert writer.flush(WAIT_S)
     append_and_wait(client, topics.name, 0, key=b"junk", value=b"{}")
     more = [skipped_record(occasion(number), "shedding-off", "again") for number in range(3, 90)]
     assert all(writer.write(item) for item in more)
-    assert writer.close(20)
+    assert writer.close(WAIT_S)
     assert (writer.counts.written, writer.counts.failed, writer.counts.dropped) == (len(kept) + len(more), 0, 0)
 
     with DecisionReader(client, topics) as reader:

@@ -40,6 +40,7 @@ from tests.support.kafka_lanes import Kafka
 from tests.support.load_reports import report as load_report
 from tests.support.load_reports import top
 from tests.support.strategies import install, points
+from tests.support.waits import WAIT_S
 
 Run = Callable[..., Result]
 BOUNDS = even_bounds(4, 0, 0xFFFFFFFF)
@@ -95,7 +96,7 @@ class Topics:
             writer.write(
                 topics.broker_load, broker.encode(), encode_broker_load(BrokerLoadReport(header, load_report().load))
             )
-        assert writer.flush(20)
+        assert writer.flush(WAIT_S)
         writer.write(topics.broker_load, b"b2", None, Tombstone("leaving", 1, at_ms).headers())
         writer.write(
             topics.broker_load, b"b1", None, Tombstone("expired", 99, at_ms).headers()
@@ -105,7 +106,7 @@ class Topics:
             tops: list[TopBundle] = [top(BUNDLES[0] if broker == "b1" else BUNDLES[2], 500.0)]
             header = ReportHeader(broker, f"{broker}-i", 1, at_ms, {0: applied})
             writer.write(topics.top_bundles, broker.encode(), encode_top_bundles(TopBundlesReport(header, tops)))
-        assert writer.close(20)
+        assert writer.close(WAIT_S)
 
     def write_policies(self) -> int:
         topics = policies_topic(self.channel)
@@ -130,7 +131,7 @@ class Topics:
             assert writer.write(record)
         # A drain afterwards is no decision that anybody goes on from.
         assert writer.write(shed_record(occasion(3, strategy="drain", settings={"drain": {}}), decision()))
-        assert writer.close(20)
+        assert writer.close(WAIT_S)
 
 
 @pytest.mark.kafka

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 
 PAGE = Path(__file__).parents[2] / "design" / "reference" / "json.md"
 QUICK = ["membership.interval_s=0.3", "membership.expiry_s=8", "safe_mode.after_s=4", "leader.heartbeat_interval_s=0.3"]
-QUICK += ["kafka.command_timeout_s=90"]
+QUICK += [f"kafka.command_timeout_s={WAIT_S}"]
 NAMESPACE = "tenant/ns"
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 BROKER_RUN = [*COMMAND, "broker", "run"]

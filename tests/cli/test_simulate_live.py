@@ -32,6 +32,7 @@ from statechannel.protocol.side_record import SideRecord
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_reports import top
 from tests.support.strategies import install
+from tests.support.waits import WAIT_S
 
 Run = Callable[..., Result]
 BROKERS = ("b1", "b2", "b3")
@@ -77,10 +78,10 @@ class Cluster:
             key = broker.encode()
             self._writer.write(self.topics.broker_load, key, encode_broker_load(BrokerLoadReport(header, load)))
             self._writer.write(self.topics.top_bundles, key, encode_top_bundles(TopBundlesReport(header, tops)))
-        assert self._writer.flush(20)
+        assert self._writer.flush(WAIT_S)
 
     def close(self) -> None:
-        assert self._writer.close(20)
+        assert self._writer.close(WAIT_S)
 
 
 @pytest.fixture

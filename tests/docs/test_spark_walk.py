@@ -52,7 +52,7 @@ def test_commands_run_one_after_the_other(kafka: Kafka, topic_prefix: str, tmp_p
     said = {}
     for command in _commands():
         done = subprocess.run(
-            _words(command), check=False, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=280
+            _words(command), check=False, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=WAIT_S
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -148,64 +147,6 @@ def test_what_cannot_be_drained_is_told(cluster: Cluster) -> None:
     cluster.kill("b1")
     cluster.wait(lambda: [one["broker"] for one in cluster.alive()] == ["b2"])
     assert "broker b1 is not alive" in cluster.error("drain", "b1", code=3)
-
-
-def test_rolling_restart_goes_on_where_it_stopped(cluster: Cluster) -> None:
-    cluster.start("b1", "b2")
-    cluster.create(NAMESPACE, 6, "b1")
-    leader = cluster.leader()
-    script = cluster.folder / "restart"
-    script.write_text(f"#!/bin/sh\ntest -e {cluster.folder}/refuse-$1 && exit 7\ntouch {cluster.folder}/$1.again\n")
-    script.chmod(0o755)
-    (cluster.folder / f"refuse-{leader}").touch()
-    ended = threading.Event()
-
-    def restart_on_request() -> None:
-        while not ended.wait(0.2):
-            for path in cluster.folder.glob("*.again"):
-                path.unlink()
-                cluster.brokers[path.stem].terminate()
-                cluster.brokers[path.stem].wait(WAIT_S)
-                cluster.spawn(path.stem)
-
-    restarter = threading.Thread(target=restart_on_request)
-    restarter.start()
-    try:
-        roll(cluster, f"{script} {{broker}}", leader)
-    finally:
-        ended.set()
-        restarter.join()
-
-
-def roll(cluster: Cluster, command: str, leader: str) -> None:
-    (other,) = {"b1", "b2"} - {leader}
-    before = processes(cluster)
-    first = cluster.begin("rolling-restart", "--command", command)
-    cluster.wait(lambda: "drain" in [one["flow"] for one in cluster("operation", "list")["operations"]])
-    first.kill()
-    restart = first.communicate(timeout=WAIT_S)[1].split("rolling restart ")[1].split()[0]
-    held = cluster("policy", "get", "shedding", "cluster")["entries"]
-    assert [(one["override"], one["value"], one["drain"]) for one in held] == [(True, {"on": False}, restart)]
-    assert held[0]["until_ms"] is not None, "without a command the balancer goes on by itself"
-    again = cluster.begin("rolling-restart", "--command", command, "--operation", restart)
-    _, err = cluster.end(again, code=1)
-    assert f"the command for {leader} ended with 7" in err
-    assert f"--operation {restart}" in err
-    after = processes(cluster)
-    assert after[leader] == before[leader]
-    assert after[other] != before[other], "the leader is last"
-    assert [(one["kind"], one["name"]) for one in cluster("policy", "list")["policies"]] == [("cordon", leader)]
-    assert set(cluster.owners().values()) == {other}, "the leader was emptied"
-    (cluster.folder / f"refuse-{leader}").unlink()
-
-    done, err = cluster.end(cluster.begin("rolling-restart", "--command", command, "--operation", restart))
-    assert f"{other} was restarted already" in err
-    assert [one["broker"] for one in done["restarted"]] == [leader]
-    again = processes(cluster)
-    assert again[other] == after[other]
-    assert again[leader] != before[leader]
-    assert cluster("policy", "list")["policies"] == [], "the balancer may move bundles again"
-    assert set(cluster.owners().values()) == {other}
 
 
 def processes(cluster: Cluster) -> dict[str, str]:

@@ -14,7 +14,7 @@ from statechannel.kafka.tail import append_and_wait
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 
-FLAGS = ("extensions.balancer.source=simulated", "extensions.balancer.balancing=false", "kafka.command_timeout_s=90")
+FLAGS = ("extensions.balancer.source=simulated", "extensions.balancer.balancing=false")
 
 
 def test_a_record_in_the_name_of_a_broker_is_a_problem(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:

@@ -292,37 +292,3 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
         export = read_export(path)
         assert bounds.stopped_at == {0: 1} == written.end_offsets == export.header.end_offsets
         assert (export.records, export.header.digest) == (1, written.digest)
-
-
-def test_a_drain_outlives_its_leader(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
-    with broker_cluster(ApiCluster(kafka, topic_prefix, tmp_path, FLAGS)) as cluster:
-        cluster.start("b1", "b2", "b3")
-        leader = cluster.leader()
-        drained, asked = sorted({"b1", "b2", "b3"} - {leader})
-        bundles = cluster.create(NAMESPACE, 12, drained)
-        with cluster.api(asked) as client:
-            call = {"json": {"rate_per_s": 1.0, "timeout_s": 120}, "headers": {"Idempotency-Key": "drain-1"}}
-            begun = client.post(f"/v1/brokers/{drained}/drain", **call)
-            assert (begun.status_code, begun.json()["answer"]) == (202, "pending"), begun.text
-            path = begun.headers["location"]
-
-            def state() -> dict[str, Any]:
-                document: dict[str, Any] = client.get(path).raise_for_status().json()
-                return document
-
-            cluster.wait(lambda: state()["executed_by"] == leader)
-            assert not state()["executor_lost"]
-            cluster.kill(leader)
-            # That its executor is lost shows only until the next leader goes on, which may be at once.
-            cluster.wait(lambda: state()["answer"] != "pending" or state()["executed_by"] != leader)
-            cluster.wait(lambda: state()["answer"] != "pending")
-            assert (state()["answer"], state()["retryable"]) == ("accepted", None), state()
-            again = client.post(f"/v1/brokers/{drained}/drain", **call)
-            assert (again.status_code, again.json()["answer"]) == (200, "accepted"), again.text
-            assert again.json()["operation"] == begun.json()["operation"]
-            owners = {owner for name, owner in cluster.owners().items() if name in bundles}
-            assert owners == {asked}
-            (cordon,) = client.get("/v1/cordons").raise_for_status().json()["cordons"]
-            drain = (drained, begun.json()["operation"], "drained")
-            assert (cordon["broker"], cordon["drain"], cordon["drain_state"]) == drain
-            assert [row["broker"] for row in cluster("brokers")["brokers"] if row["cordoned"]] == [drained]

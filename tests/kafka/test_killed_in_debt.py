@@ -10,7 +10,7 @@ from tests.faults.faults_in_debt import KillAllInDebt
 from tests.faults.plan import Plan, Step
 from tests.faults.run import Run
 
-OUTAGES_S = (0.0, 2.0)
+OUTAGES_S = (2.0,)
 
 
 def test_total_outages_with_unpaid_junk_change_nothing(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def other_kafka(lone_kafka: Kafka) -> str:
 
 
 def place(bootstrap: str, channel: str) -> list[str]:
-    return ["-b", bootstrap, "--channel", channel, "--set", "kafka.command_timeout_s=90"]
+    return ["-b", bootstrap, "--channel", channel, "--set", f"kafka.command_timeout_s={WAIT_S}"]
 
 
 def command(*args: str, code: int = 0) -> Any:

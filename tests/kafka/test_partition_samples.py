@@ -63,7 +63,7 @@ def test_written_samples_are_read_and_averaged(kafka: Kafka, topic_prefix: str) 
     newer = encode(samples[0]).replace(b"partition-sample/1", b"partition-sample/2")
     for value in (b"junk", newer, None):
         raw.produce(topic_prefix, value, key_of("orders", 0))
-    assert raw.flush(20) == 0
+    assert raw.flush(WAIT_S) == 0
 
     counts, parts = ReadCounts(), []
     read = list(topic.read(before_ms, counts=counts, cluster="mine", on_part=lambda: parts.append(1)))
@@ -129,7 +129,7 @@ def test_log_directories_and_growth_become_loads(kafka: Kafka, topic_prefix: str
         def fill(partition: int) -> None:
             for _ in range(20):
                 producer.produce(data, b"x" * 1_000, partition=partition)
-            assert producer.flush(20) == 0
+            assert producer.flush(WAIT_S) == 0
 
         fill(0)
         first = look(100.0)

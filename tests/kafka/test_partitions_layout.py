@@ -29,7 +29,7 @@ def test_layout_and_sizes(kafka: Kafka, topic_prefix: str) -> None:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         for _ in range(10):
             producer.produce(wide, b"x" * 1_000, partition=1)
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT_S) == 0
         layout = read_layout(admin, now_ms=1_234)
         sizes = read_sizes(admin, layout)
     assert layout.cluster_id

@@ -22,7 +22,7 @@ from statechannel.api import (
     Undetermined,
 )
 from statechannel.embedded import KafkaServer
-from tests.support.channels import Recorder, created, make_settings
+from tests.support.channels import EXPIRY, Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S, until
 
@@ -81,7 +81,7 @@ async def done(ticket: Ticket, timeout_s: float = WAIT_S) -> Done:
 async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
     kafka: Kafka, topic_prefix: str
 ) -> None:
-    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     address = kafka.bootstrap_servers
     async with (
         process("p1", address, topic_prefix) as first,
@@ -208,7 +208,7 @@ async def test_hook_may_not_wait_for_the_channel_but_its_task_may(kafka: Kafka, 
 async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:
-    settings = make_settings(own_kafka.bootstrap_servers, topic_prefix)
+    settings = make_settings(own_kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     async with member(settings, "b1") as result, member(settings, "b2") as two:
         ticket = await created(result, NAMESPACE, 2)
         await done(two.ticket(str(ticket)))
@@ -244,7 +244,7 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
 async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
     own_kafka: KafkaServer, topic_prefix: str
 ) -> None:
-    settings = make_settings(own_kafka.bootstrap_servers, topic_prefix)
+    settings = make_settings(own_kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S)
     await created(channel, NAMESPACE, 1)
     assert isinstance(await channel.lookup(TOPIC, WAIT_S), Owned)

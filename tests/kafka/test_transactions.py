@@ -18,7 +18,7 @@ from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
-FLAGS = ("extensions.balancer.source=simulated", "extensions.balancer.balancing=false", "kafka.command_timeout_s=90")
+FLAGS = ("extensions.balancer.source=simulated", "extensions.balancer.balancing=false")
 NAMESPACES = ("t/a", "t/b")
 WATCHED_S = 8.0
 """Longer than anything that a reader puts off; whoever started over would be without answers for `leader.cold_start_after_s`."""

@@ -12,7 +12,7 @@ from statechannel.api import ChannelStoppedError, StateChannel
 from statechannel.errors import ExitCode
 from statechannel.settings import Settings
 from tests.faults.kafka_nodes import KafkaNodes
-from tests.support.channels import Recorder, created, make_settings
+from tests.support.channels import EXPIRY, Recorder, created, make_settings
 from tests.support.log_lines import capture_logs
 from tests.support.unclean_election import UncleanElection
 from tests.support.waits import WAIT_S
@@ -42,7 +42,7 @@ async def test_who_has_read_what_was_truncated_stops_and_no_generation_of_it_is_
     nodes = KafkaNodes(tmp_path, 3, (), QUICK)
     await nodes.start()
     try:
-        settings, hooks = make_settings(nodes.address, "cut"), Recorder()
+        settings, hooks = make_settings(nodes.address, "cut", membership=EXPIRY), Recorder()
         async with asyncio.timeout(6 * WAIT_S):
             before = await lose_the_bundle(nodes, settings, hooks)
             with capture_logs() as lines:

@@ -50,7 +50,7 @@ def in_arrival_order(log: loggen.Log, seed: int) -> list[RecordRead]:
     return results
 
 
-@pytest.mark.parametrize(("knobs", "seed"), [("honest", 1), ("junky", 2), ("wild", 3)])
+@pytest.mark.parametrize(("knobs", "seed"), [("junky", 2), ("wild", 3)])
 def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, knobs: str, seed: int) -> None:
     log = loggen.generate(seed, KNOBS[knobs])
     topic = LogTopic(session, len(log.end_offsets))
@@ -78,15 +78,14 @@ def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, kn
     ]
 
 
-@pytest.mark.parametrize("name", ["a b#ü x[1]", "50%20"])
-def test_names_of_folders(session: SparkSession, tmp_path: Path, name: str) -> None:
+def test_names_of_folders(session: SparkSession, tmp_path: Path) -> None:
     log = loggen.generate(1, KNOBS["honest"])
     topic = LogTopic(session, len(log.end_offsets))
     records = in_arrival_order(log, 1)
     topic.records = [
         record._replace(timestamp_ms=86_400_000 * (1 + n * 3 // len(records))) for n, record in enumerate(records)
     ]
-    folder = tmp_path / name
+    folder = tmp_path / "a b#ü x[1] 50%20"
     table = table_on(topic, folder)
     for piece in pieces(topic.records, [10, 20]):
         table.process(frame_of(session, piece))
@@ -94,7 +93,7 @@ def test_names_of_folders(session: SparkSession, tmp_path: Path, name: str) -> N
         (record.partition, record.offset) for record in records
     )
     assert archive_log(session, str(folder)).rows.count() == len(records)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir()] == ["a b#ü x[1] 50%20"]
 
 
 def test_days_that_are_over_become_one_batch(session: SparkSession, tmp_path: Path) -> None:

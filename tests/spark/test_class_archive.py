@@ -11,6 +11,7 @@ import pytest
 
 from spark.core.session import archive_options, archive_path
 from statechannel.embedded.java import find_java
+from tests.support.waits import WAIT_S
 
 ROOT = Path(__file__).parents[2]
 SESSION = """
@@ -58,7 +59,7 @@ def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=2 * WAIT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

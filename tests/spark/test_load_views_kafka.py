@@ -3,9 +3,6 @@
 import asyncio
 import contextlib
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -29,7 +26,6 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import LoadTopics
 from statechannel.kafka.topics import create_topics
 from statechannel.protocol.side_record import SideRecord
-from tests.spark.kafka_logs import UNCOMPILED
 from tests.support.kafka_lanes import Kafka
 from tests.support.light_brokers import Log, broker, until
 from tests.support.load_channel import FakeChannel
@@ -41,8 +37,6 @@ TTL_S, GRACE_S, TRIGGER_S = 15.0, 3.0, 1.0
 """A broker of this process that a busy machine holds up for as long as the first two together would rightly be buried."""
 SUSPECT_S = 3.0
 """Where a grace follows that nobody lives to see the end of, the living may be suspects, too."""
-PROGRAM_WAIT_S = 2 * WAIT_S
-"""A program of its own starts Spark first, which takes a minute or two where ten others want the same core."""
 BROKERS = {"ttl_s": TTL_S, "report_max_age_s": 0.8, "top_interval_s": 0.8, "tombstones": "spark"}
 
 
@@ -194,72 +188,6 @@ async def test_who_is_dead_is_buried_and_who_is_alive_never_however_the_job_is_r
             once(both, tmp_path)
             assert not both.nulls("b1")
         finally:
-            both.close()
-
-
-def program(kafka: Kafka, channel: str, folder: Path) -> subprocess.Popen[bytes]:
-    """The job as a program; its log goes to a file, as a pipe that nobody reads would stop it."""
-    words = [
-        *(sys.executable, "-m", "spark.jobs.load_views", "-b", kafka.bootstrap_servers, "--channel", channel),
-        *(
-            "--table",
-            str(folder / "table"),
-            "--checkpoint",
-            str(folder / "checkpoint"),
-            *("--conf", "spark.master=local[2]", *UNCOMPILED),
-        ),
-        *("--trigger", str(TRIGGER_S), "--ttl-s", str(TTL_S), "--grace-s", str(GRACE_S)),
-    ]
-    with (folder / "log").open("wb") as log:
-        return subprocess.Popen(words, stderr=log)
-
-
-async def test_a_kill_between_two_writes_leaves_nothing_twice_and_buries_nobody_who_lives(
-    kafka: Kafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    """As its users run it: killed behind the views and before the pointer, started again, ended by SIGTERM."""
-    channel = FakeChannel(leader="b1")
-    store = SnapshotStore(str(tmp_path / "table" / "views"))
-
-    def between() -> bool:
-        found = store.latest()
-        return found is not None and (store.folder(found.sequence + 1) / "top-bundles").exists()
-
-    async with broker(kafka, topic_prefix, "b1", channel, **BROKERS) as b1:
-        channel.registered.add("dead")
-        await come_true(lambda: "b1" in b1.top_bundles() and "b1" in b1.broker_loads())
-        both = Both(kafka, topic_prefix)
-        process = program(kafka, topic_prefix, tmp_path)
-        try:
-            both.write_as("dead")
-            deadline_s = time.monotonic() + PROGRAM_WAIT_S
-            while process.poll() is None and time.monotonic() < deadline_s:
-                if between():
-                    # Stopped first: it may have moved the pointer before it is killed, and is looked at again then.
-                    process.send_signal(signal.SIGSTOP)
-                    if between():
-                        break
-                    process.send_signal(signal.SIGCONT)
-                await asyncio.sleep(0.001)
-            process.send_signal(signal.SIGKILL)
-            assert process.wait(WAIT_S) == -signal.SIGKILL, (tmp_path / "log").read_text()
-            assert between(), "the pointer was not moved"
-
-            process = program(kafka, topic_prefix, tmp_path)
-            await come_true(
-                lambda: both.buried("dead") or process.poll() is not None, "it is buried", wait_s=PROGRAM_WAIT_S
-            )
-            process.send_signal(signal.SIGTERM)
-            ended, log = await asyncio.to_thread(process.wait, WAIT_S), (tmp_path / "log").read_text()
-            assert ended == 0, log
-            assert "a tombstone for its broker-load is written" in log
-            await come_true(lambda: "dead" not in b1.broker_loads() and "dead" not in b1.top_bundles())
-            once(both, tmp_path)
-            assert not both.nulls("b1")
-            assert {topic["brokers"] for topic in meta_of(tmp_path).values()} <= {1, 2}
-        finally:
-            process.kill()
-            process.wait()
             both.close()
 
 

@@ -100,7 +100,7 @@ class World:
         home = encode(self.sample("a", 1, 1))
         for number in range(3):  # in two of three partitions it is not where its key belongs
             raw.produce(self.topic.name, home, key_of("a", 1), partition=number)
-        assert raw.flush(20) == 0
+        assert raw.flush(WAIT_S) == 0
 
     def plain(self) -> tuple[Loads, int, ReadCounts]:
         """What the plain reader makes of the same."""

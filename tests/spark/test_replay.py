@@ -82,12 +82,12 @@ def test_generated_logs(session: Any, knobs: str, tmp_path: Path) -> None:
         rng = Random(f"spark {knobs} {seed}")
         log = loggen.generate(seed + 40, replace(KNOBS[knobs], partitions=rng.choice([1, 2, 5])))
         when = moments(log, rng)
-        for number, one in enumerate((log, log, log.compacted(seed, KNOBS[knobs]))):
+        for number, one in enumerate((log, log.compacted(seed, KNOBS[knobs]))):
             file = tmp_path / "log.jsonl"
             file.write_text(one.export())
             as_of = next(when) if number else None
             wants = limited(replace(ALL, history=rng.choice([None, some_name(log, rng)])), log, rng)
-            read = rng.choice([ReadMode.AUTO, ReadMode.JOIN]) if number == 2 else ReadMode.AUTO
+            read = rng.choice([ReadMode.AUTO, ReadMode.JOIN]) if number else ReadMode.AUTO
             question = AuditQuestion(
                 ExportSource(file),
                 read=read,
@@ -126,9 +126,7 @@ def test_odd_lines_and_odd_names(session: Any, name: str, tmp_path: Path) -> Non
     assert check(session, AuditQuestion(ExportSource(file), wants=ALL, verdicts=tmp_path), tmp_path) == "full"
 
 
-@pytest.mark.parametrize(
-    "as_of", ["9999999999999999999ms", "9223372036854775807ms", "9999999999999999999", "0001-01-01"]
-)
+@pytest.mark.parametrize("as_of", ["9999999999999999999ms", "0001-01-01"])
 def test_moments_before_and_behind_everything(session: Any, as_of: str, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(b"\n".join(LINES))
@@ -175,7 +173,7 @@ def test_a_chain_is_followed_across_splits(session: Any, tmp_path: Path) -> None
         lines = file.read_bytes().splitlines(keepends=True)
         ends = list(accumulate(len(line) for line in lines))
         opening = next(number for number, end in enumerate(ends) if end > 4 * 16_384 + len(lines[0]))
-        for number in range(opening - 1, opening + 2):
+        for number in (opening - 1, opening):
             file.write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
             with pytest.raises(ExportFileError, match=f"line {number + 1}: its `chain` does not match"):
                 answer_with(session, question, {})
@@ -202,10 +200,9 @@ def test_a_file_of_many_splits_is_checked_across_them(session: Any, tmp_path: Pa
         session.conf.set("spark.sql.files.maxPartitionBytes", before)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_cold_starts(session: Any, seed: int, tmp_path: Path) -> None:
+def test_cold_starts(session: Any, tmp_path: Path) -> None:
     """Their keys are named, also where each task has some namespaces only; whole, cleaned, up to a moment."""
-    world = ColdStartWorld(seed)
+    world = ColdStartWorld(0)
     end = len(world.records)
     cleaned = world.cleaned(world.records)
     marker = [record for record in world.records if record.offset != end - 2]  # a gap that cannot have been cleaned
@@ -228,7 +225,6 @@ def test_a_lost_head(session: Any, tmp_path: Path) -> None:
     restated = (*lost_head.RESTATED, lost_head.head_mark(3))
     logs = [
         ((), 3),
-        ((), len(lost_head.ROWS)),
         (restated, 3),
         ((*restated, (b"!heartbeat", heartbeat("b-1", mark))), 3),
     ]

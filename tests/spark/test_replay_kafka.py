@@ -1,8 +1,7 @@
-"""The replay of a real topic: cleaned by a real cleaner, whole, and a range of it."""
+"""The replay of a real topic: whole, and a range of it."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import create_topics
 from statechannel.queries.live_log import live_source
-from tests.spark.asking import ALL, as_json, ask_local, ask_spark, check, how_read
-from tests.support.kafka_adapter import CLEANED
+from tests.spark.asking import ALL, as_json, ask_local, check
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 from tests.twin import loggen
@@ -51,43 +49,6 @@ def export(source: LiveSource, folder: Path) -> Path:
     path = folder / "export.jsonl"
     source.export(path)
     return path
-
-
-def cleaned(kafka: Kafka, name: str, source: LiveSource, records: int, folder: Path) -> int:
-    """Wait until the cleaner has taken something away and has nothing more to do; how many records are left."""
-    deadline = time.monotonic() + WAIT_S
-    before = records
-    while time.monotonic() < deadline:
-        fill(kafka, name, [loggen.Line(number, 0, 0, b"!note", b"x") for number in range(2)])  # rolls the segments
-        time.sleep(1.5)
-        left = read_export(export(source, folder)).records
-        if left < min(records, before):
-            before = left
-        elif left < records:
-            return left
-    raise TimeoutError(f"the cleaner took nothing away in {WAIT_S} s")
-
-
-def test_a_topic_that_was_cleaned(session: Any, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
-    topics = ChannelTopics(topic_prefix, settings=CLEANED)
-    create_topics(ClientSettings(kafka.bootstrap_servers), topics, partitions=2, replication_factor=1, timeout_s=WAIT_S)
-    source = source_of(kafka, topic_prefix)
-    lines = log_of(7, "junky", 2)
-    fill(kafka, topic_prefix, lines[: len(lines) // 2])
-    time.sleep(1)
-    fill(kafka, topic_prefix, lines[len(lines) // 2 :])
-    assert cleaned(kafka, topic_prefix, source, len(lines), tmp_path) < len(lines)
-    ways = set()
-    for lag_ms in (3_600_000, 0):
-        question = AuditQuestion(source, compaction_lag_ms=lag_ms, wants=ALL)
-        for _ in range(20):
-            expected, found = ask_local(question, tmp_path), ask_spark(session, question, tmp_path)
-            if expected == ask_local(question, tmp_path):
-                break  # nothing was cleaned in between
-        assert found == expected
-        ways.add(how_read(expected[0]))
-    assert "tentative" in ways
-    assert "full" not in ways
 
 
 def test_a_range_is_a_log_without_its_beginning(session: Any, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from tests.spark.cluster_logs import pointer_of, write_log
 from tests.spark.kafka_logs import UNCOMPILED_CONF
 from tests.support.kafka_lanes import Kafka
 from tests.support.standalone_spark import ROOT, SPARK_HOME, bare_python, package_zip, standalone
+from tests.support.waits import WAIT_S as ONE_CONDITION_S
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(900)]
 
-WAIT_S = 400.0  # eight JVMs start in here
+WAIT_S = 2 * ONE_CONDITION_S  # eight JVMs start in here
 JOB = ROOT / "spark" / "jobs" / "table_view.py"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

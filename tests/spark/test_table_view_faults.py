@@ -23,10 +23,9 @@ from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
-from tests.spark.kafka_logs import UNCOMPILED, Job, LogInKafka, again
+from tests.spark.kafka_logs import UNCOMPILED, WAIT_S, Job, LogInKafka, again, until
 from tests.support.clean_logs import clean_lines, vouching
 from tests.support.kafka_lanes import Kafka
-from tests.support.waits import WAIT_S, wait_until
 from tests.twin import loggen
 from tests.unit.audit.test_lost_head import head_mark
 from tests.unit.core.against_twin import KNOBS, record_of
@@ -61,24 +60,23 @@ def arguments(job: Job) -> list[str]:
     ]
 
 
-def test_killed_at_every_step(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
-    """Process after process dies on the same table; the next one goes on: nothing twice, nothing lost."""
+def test_killed_behind_what_it_wrote(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
+    """A process dies between the records and its checkpoint; the next one goes on: nothing twice, nothing lost."""
     log, records = log_of(kafka, topic_prefix, 31)
     log.write(records)
     job = Job(session, log, tmp_path)
-    for step in ("written", "committed"):
-        command = [sys.executable, "-m", "tests.spark.dying_job", step, *arguments(job)]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            told = process.stdout.readline()
-            children = psutil.Process(process.pid).children(recursive=True) if told else []
-            _, err = process.communicate(timeout=WAIT_S)
-        finally:
-            process.kill()
-        assert (told, process.returncode) == ("dies\n", -9), err
-        assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
-        assert len({row["batch"] for row in job.rows()}) == 1
+    command = [sys.executable, "-m", "tests.spark.dying_job", *arguments(job)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        children = psutil.Process(process.pid).children(recursive=True) if said else []
+        _, err = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    assert (said, process.returncode) == ("dies\n", -9), err
+    assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
+    assert len({row["batch"] for row in job.rows()}) == 1
     assert 0 < sum(job.positions().values()) < len(records)
     job.run()
     job.check(records)
@@ -197,10 +195,6 @@ def test_kafka_away(
     assert sum(job.positions().values()) == 60
 
 
-LAG_S = 8
-"""So soon a heartbeat is too old to vouch."""
-
-
 def compacted_log(kafka: Kafka, name: str) -> LogInKafka:
     """The cleaner leaves it alone until `keep_for` says otherwise; then it is cleaned within moments."""
     log = LogInKafka(kafka.bootstrap_servers, name)
@@ -234,14 +228,14 @@ def test_the_real_cleaner_at_work_while_the_job_is_down(
         left = {record.offset for record in log.read()}
         return len(left & set(range(50, len(records)))) < len(records) - 80
 
-    wait_until(cleaned, pause_s=0.5)
+    until(cleaned, pause_s=0.5)
     log.keep_for(10 * 60)  # a heartbeat stays young for longer than the slowest run of the job
 
     def joined() -> bool:
         beat()
         return not job.run()["tentative"]
 
-    wait_until(joined)
+    until(joined)
     meta = job.meta()
     assert meta["digest"] == digest([view])
     first = meta["incomplete"][0]
@@ -256,28 +250,3 @@ def test_the_real_cleaner_at_work_while_the_job_is_down(
     assert {row["verdict"] for row in job.rows() if first["from_offset"] <= row["offset"] <= first["to_offset"]} <= {
         None
     }
-
-
-def test_a_backlog_that_the_real_cleaner_compacted_in_small_batches(
-    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
-) -> None:
-    """Nobody vouches: the archive has all that is left, one stretch is told of, and the view is that of a single batch."""
-    log = compacted_log(kafka, topic_prefix)
-    records = [record_of(line) for line in clean_lines(37, 250)]
-    log.write(records)
-    log.keep_for(1)
-
-    def cleaned() -> bool:
-        log.write([records[0]._replace(key=b"a/b", value=b"junk")])
-        return len(log.read()) < len(records) - 80
-
-    wait_until(cleaned, pause_s=0.5)
-    log.keep_for(LAG_S)
-    job = Job(session, log, tmp_path / "small")
-    meta = job.run(max_offsets_per_trigger=70)
-    at_once = Job(session, log, tmp_path / "at-once").run()
-    assert meta["tentative"] is at_once["tentative"] is True
-    assert meta["partitions"]["0"]["position"] == at_once["partitions"]["0"]["position"]
-    assert meta["digest"] == at_once["digest"]
-    assert [(one["from_offset"], one["strict_from"]) for one in meta["incomplete"]] == [(0, None)]
-    assert {record.offset for record in log.read()} <= {row["offset"] for row in job.rows()}

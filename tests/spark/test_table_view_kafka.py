@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.kafka
+PARTITIONS = 8
 NAMESPACES = ("public/default", "a/b", "c/d")
 
 
@@ -97,15 +98,14 @@ def published(log: LogInKafka, topic: str) -> dict[str, dict[str, Any]]:
     return {name: orjson.loads(value) for name, (_, value) in held.items() if value is not None}
 
 
-@pytest.mark.parametrize("partitions", [1, 8])
 async def test_the_view_is_that_of_living_members(
-    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path, partitions: int
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     """With a checkpoint that is lost between two runs, and what has changed published for others."""
-    log = LogInKafka(kafka.bootstrap_servers, topic_prefix, partitions)
+    log = LogInKafka(kafka.bootstrap_servers, topic_prefix, PARTITIONS)
     out = LogInKafka(kafka.bootstrap_servers, f"{topic_prefix}-view")
     out.create()
-    settings = make_settings(log.bootstrap, log.name, channel={"partitions": partitions}, leader={"debt_age_s": 0.3})
+    settings = make_settings(log.bootstrap, log.name, channel={"partitions": PARTITIONS}, leader={"debt_age_s": 0.3})
     async with (
         StateChannel.open(settings, broker="m1", create_topics=True, join_timeout_s=WAIT_S) as result,
         StateChannel.open(settings, broker="m2", join_timeout_s=WAIT_S) as two,

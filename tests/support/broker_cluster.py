@@ -23,8 +23,8 @@ from statechannel.operations.request_record import Request
 from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import Topic
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import KNOWN_S, wait_until
 from tests.support.waits import WAIT_S as ONE_CONDITION_S
-from tests.support.waits import wait_until
 
 COMMAND = [sys.executable, "-c", "from statechannel.cli.main import main; main()"]
 WAIT_S = 2 * ONE_CONDITION_S
@@ -35,7 +35,8 @@ QUICK = (
     "safe_mode.after_s=4",
     "leader.heartbeat_interval_s=0.3",
     "kafka.session_timeout_ms=6000",
-    "kafka.command_timeout_s=90",
+    f"kafka.command_timeout_s={ONE_CONDITION_S}",
+    f"kafka.topic_grace_s={KNOWN_S}",
 )
 """Times short enough for tests, long enough for a busy machine."""
 

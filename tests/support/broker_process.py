@@ -5,7 +5,7 @@ import signal
 import sys
 
 from statechannel.api import StateChannel
-from tests.support.channels import make_settings
+from tests.support.channels import EXPIRY, make_settings
 from tests.support.waits import WAIT_S
 
 
@@ -13,7 +13,7 @@ async def main(broker: str, bootstrap: str, channel: str) -> int:
     leave = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
     opened = await StateChannel.open(
-        make_settings(bootstrap, channel),
+        make_settings(bootstrap, channel, membership=EXPIRY),
         broker=broker,
         listeners={"pulsar": f"pulsar://{broker}:6650"},
         create_topics=True,

@@ -4,16 +4,22 @@ import asyncio
 
 from statechannel.api import BrokerHooks, Done, StateChannel, Ticket
 from statechannel.settings import Settings, load
-from tests.support.waits import WAIT_S
+from tests.support.waits import KNOWN_S, WAIT_S
+
+NOBODY_LOST_S = 120.0
+"""So long a member that a slow machine holds up is not lost for the others."""
+EXPIRY = {"expiry_s": 8.0}
+"""Of tests that lose a member and wait until the others notice: short enough for that."""
 
 
 def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
-    """Settings with times short enough for tests, long enough for a busy machine, in the relations checked at start."""
+    """Settings with times short enough for tests, in the relations checked at start; nobody is lost but by `EXPIRY`."""
+    expiry_s = float(groups.get("membership", {}).get("expiry_s", NOBODY_LOST_S))
     settings: dict[str, dict] = {
-        "kafka": {"bootstrap_servers": bootstrap, "command_timeout_s": WAIT_S},
+        "kafka": {"bootstrap_servers": bootstrap, "command_timeout_s": WAIT_S, "topic_grace_s": KNOWN_S},
         "channel": {"name": channel},
-        "membership": {"interval_s": 0.3, "expiry_s": 8.0},
-        "safe_mode": {"after_s": 4.0, "settle_s": 3.0},
+        "membership": {"interval_s": 0.3, "expiry_s": expiry_s},
+        "safe_mode": {"after_s": expiry_s / 2, "settle_s": 3.0},
         "leader": {"cold_start_after_s": 5.0, "heartbeat_interval_s": 0.5},
         "limits": {"command_timeout_s": WAIT_S},
     }

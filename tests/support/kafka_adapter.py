@@ -111,7 +111,7 @@ class Channel:
         try:
             yield reader
         finally:
-            assert reader.close(20.0), "the reader's thread did not end"
+            assert reader.close(WAIT_S), "the reader's thread did not end"
 
     def write(self, *records: tuple[bytes, bytes | None]) -> list[int]:
         """Append in order, wait, and return the offsets."""

@@ -70,7 +70,9 @@ def lanes_of(item: Any) -> tuple[str, ...]:
         return tuple(mark.args)
     if is_real(item):
         return (LIVE,)
-    return PLACES.get(max((place for place in PLACES if item.nodeid.startswith(place)), key=len, default=""), (FAST,))
+    lanes = PLACES.get(max((place for place in PLACES if item.nodeid.startswith(place)), key=len, default=""), (FAST,))
+    # Only what draws examples tries more of them in the second lane; all else would run twice.
+    return lanes if getattr(item.obj, "is_hypothesis_test", False) else lanes[:1]
 
 
 def shorten(items: Iterable[Any]) -> None:

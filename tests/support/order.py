@@ -30,15 +30,15 @@ FILES_S: dict[str, float] = {
     "tests/kafka/test_adapter_election.py": 60,
     "tests/kafka/test_balancer.py": 170,
     "tests/kafka/test_demo.py": 75,
-    "tests/kafka/test_drain.py": 115,
+    "tests/kafka/test_drain.py": 95,
     "tests/kafka/test_killed_in_debt.py": 40,
     "tests/kafka/test_partitions_execution.py": 98,
     "tests/model/test_model.py": 60,
     "tests/property/test_partitions_planner.py": 40,
     "tests/simulation/test_simulator.py": 75,
-    "tests/spark/test_load_views_kafka.py": 115,
+    "tests/spark/test_load_views_kafka.py": 75,
     "tests/spark/test_standalone.py": 75,
-    "tests/spark/test_table_view_faults.py": 220,
+    "tests/spark/test_table_view_faults.py": 120,
     "tests/unit/core/test_accelerator.py": 120,
 }
 """What some files take on two idle cores. Nothing but the order of tests depends on it."""

@@ -24,7 +24,7 @@ from statechannel.broker import assembly
 from statechannel.broker.parts import KafkaLog
 from statechannel.engine.effects import Append
 from statechannel.protocol.log import Topic
-from tests.support.channels import make_settings
+from tests.support.channels import EXPIRY, make_settings
 from tests.support.waits import WAIT_S
 
 
@@ -148,6 +148,7 @@ async def main(broker: str, bootstrap: str, channel: str, *flags: str) -> int:
         name, _, value = flag.partition("=")
         group, _, setting = name.partition(".")
         groups[group][setting] = value
+    groups["membership"] = {**EXPIRY, **groups["membership"]}
     try:
         opened = await StateChannel.open(
             make_settings(bootstrap, channel, **groups),

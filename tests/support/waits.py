@@ -11,6 +11,9 @@ import os
 import time
 from collections.abc import Callable
 
+KNOWN_S = 20.0
+"""So long a Kafka that is short of processors may take to know a topic that it has created (`kafka.topic_grace_s`)."""
+
 WAIT_S = float(os.environ.get("STATECHANNEL_TEST_WAIT_S", "300"))
 
 

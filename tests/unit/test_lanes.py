@@ -28,7 +28,7 @@ def item(nodeid: str, *fixtures: str, marks: tuple[pytest.Mark, ...] = (), test:
         ("tests/unit/core/test_lease.py::test_it", (), (FAST,)),
         ("tests/unit/kafka/test_lost_position.py::test_its_own_fixture_of_that_name", ("kafka",), (FAST,)),
         ("tests/unit/core/test_accelerator.py::test_it[a]", (), (EVIDENCE,)),
-        ("tests/property/test_core_fold.py::test_it", (), (FAST, EVIDENCE)),
+        ("tests/property/test_core_fold.py::test_it", (), (FAST,)),
         ("tests/explorer/test_explorer.py::test_it", (), (EVIDENCE,)),
         ("tests/cli/test_status_view.py::test_it", (), (FAST,)),
         ("tests/cli/test_report_page.py::test_it", ("browser",), (LIVE,)),
@@ -40,6 +40,11 @@ def test_a_test_is_in_the_lanes_of_what_it_uses_or_of_its_place(
     nodeid: str, fixtures: tuple[str, ...], lanes: tuple[str, ...]
 ) -> None:
     assert lanes_of(item(nodeid, *fixtures)) == lanes
+
+
+def test_what_draws_examples_draws_more_in_a_second_lane() -> None:
+    draws = given(st.integers())(lambda _: None)
+    assert lanes_of(item("tests/property/test_core_fold.py::test_it", test=draws)) == (FAST, EVIDENCE)
 
 
 def test_a_mark_is_stronger() -> None:
