@@ -23,9 +23,10 @@ from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import View
-from tests.spark.kafka_logs import UNCOMPILED, WAIT_S, Job, LogInKafka, again, until
+from tests.spark.kafka_logs import UNCOMPILED, Job, LogInKafka, again
 from tests.support.clean_logs import clean_lines, vouching
 from tests.support.kafka_lanes import Kafka
+from tests.support.waits import WAIT_S, wait_until
 from tests.twin import loggen
 from tests.unit.audit.test_lost_head import head_mark
 from tests.unit.core.against_twin import KNOBS, record_of
@@ -228,14 +229,14 @@ def test_the_real_cleaner_at_work_while_the_job_is_down(
         left = {record.offset for record in log.read()}
         return len(left & set(range(50, len(records)))) < len(records) - 80
 
-    until(cleaned, pause_s=0.5)
+    wait_until(cleaned, pause_s=0.5)
     log.keep_for(10 * 60)  # a heartbeat stays young for longer than the slowest run of the job
 
     def joined() -> bool:
         beat()
         return not job.run()["tentative"]
 
-    until(joined)
+    wait_until(joined)
     meta = job.meta()
     assert meta["digest"] == digest([view])
     first = meta["incomplete"][0]
