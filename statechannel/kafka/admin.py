@@ -87,13 +87,17 @@ def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_gra
     Args:
         ask: One attempt; receives the remaining seconds, and raises errors of the client library.
         timeout_s: Bound of all tries together.
-        topic_grace_s: Time during which a topic reported as missing may be unknown to that broker only.
+        topic_grace_s: Time from the first answer that a topic is missing during which only that broker may not know it: a
+            Kafka that is slow may give no answer at all for longer.
     """
     began_s = time.monotonic()
+    missing_s: list[float] = []
 
     def passes(problem: BaseException) -> bool:
-        known = time.monotonic() - began_s < topic_grace_s
-        return is_transient(problem) or (known and is_topic_missing(problem))
+        if is_transient(problem) or not is_topic_missing(problem):
+            return is_transient(problem)
+        missing_s.append(time.monotonic())
+        return missing_s[-1] - missing_s[0] < topic_grace_s
 
     tries = Retrying(
         retry=retry_if_exception(passes),

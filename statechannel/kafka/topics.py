@@ -143,10 +143,11 @@ class TopicAdmin(BoundedAdmin):
         Args:
             created: All of them were just created: unknown topics are retried for a while.
         """
-        ends_s = time.monotonic() + self._settings.tuning.topic_grace_s
+        ends_s: float | None = None  # counts from the first answer: a slow Kafka may take longer for that
         while True:
             descriptions = {n: d for n, d in self._descriptions(names).items() if d is not None}
             settings = self._settings_of(descriptions)
+            ends_s = time.monotonic() + self._settings.tuning.topic_grace_s if ends_s is None else ends_s
             expected = names if created else descriptions
             if len(settings) == len(expected) or time.monotonic() >= ends_s:
                 return self._infos(descriptions, settings)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened
 from statechannel.kafka import admin as admin_module
@@ -52,6 +52,20 @@ class Script:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def test_a_kafka_that_answers_late_may_not_know_a_new_topic_yet():
+    """Its first answer comes after the grace time, which counts from there."""
+    answers = Script(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)), (0, 3))
+
+    def late(_left_s: float) -> Any:
+        time.sleep(0.2)
+        return answers()
+
+    assert admin_module.ask_patiently(late, timeout_s=WAIT_S, topic_grace_s=0.1) == (0, 3)
+    missing = Script(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
+    with pytest.raises(KafkaException):
+        admin_module.ask_patiently(missing, timeout_s=WAIT_S, topic_grace_s=0.1)
 
 
 # --- a partition's end ----------------------------------------------------------------------------------------------
