@@ -39,11 +39,9 @@ from shedders.weighted_move.memory import BrokerHistory, Memory
 from shedders.weighted_move.search import REST, FilterRefusals, MoveRules, MoveSearch, Step
 from shedders.weighted_move.settings import WeightedMoveSettings
 
-SETTLED_S = (
-    300.0  # bundles that others (a drain, for example) have moved stay for this time, until their load has settled
-)
-BACK = 30.0  # a move straight back, or of a bundle that has just come, has to gain this many times more
-AGAIN = 5.0
+SETTLED_S = 300.0  # bundles that others (a drain, for example) have moved stay for this time: their load has to settle
+BACK = 30.0  # a move straight back has to gain this many times more
+AGAIN = 5.0  # another move of a bundle that has just come likewise
 PAID = 0.1  # price of acting for each minute in which a move has to pay: a gap of this size for a minute
 TINY = 1e-6
 

@@ -310,7 +310,7 @@ class Evidence(BaseModel):
             several = len(agreeing) > 1 or len(by_namespace) == 1
             known = self.brokers.get(name)
             least = WRONG / 2 if known is not None and known.seen else max(WRONG, SURE * error, SURE * change)
-            if abs(middle) > least and alike and several and (known is None or not self._ignores(known, middle, now_s)):
+            if abs(middle) > least and alike and several and not self._is_explained(name, middle, now_s):
                 figures = self.of(name)
                 figures.jump, figures.seen = _bounded(middle), min(LASTS, figures.seen + 1)
                 long = median(row.jumped for row in stayed[name])
@@ -320,11 +320,10 @@ class Evidence(BaseModel):
                 known.jump, known.seen = 0.0, 0
         return usual
 
-    def _ignores(self, figures: BrokerEvidence, jump: float, now_s: float) -> bool:
+    def _is_explained(self, name: str, jump: float, now_s: float) -> bool:
         """Whether a jump has a known cause: the broker was close to a limit, or is full and was relieved."""
-        if figures.capacity:
-            return jump > 0
-        return figures.full_s is not None and now_s - figures.full_s <= PROBE_S * 3
+        figures = self.brokers.get(name)
+        return jump > 0 if figures is not None and figures.capacity else self._is_full(name, now_s)
 
     def _is_full(self, name: str, now_s: float) -> bool:
         """Whether a broker was close to a limit lately."""

@@ -103,7 +103,7 @@ class Memory(BaseModel):
     def recall(cls, memory: Mapping[str, Any], cluster: Cluster) -> tuple[Memory, float]:
         """The memory at this decision, and the seconds that have passed; what is not valid counts as none.
 
-        Brokers that left are dropped: who comes back may be another one. A move that was not made is forgotten.
+        Brokers that left are dropped: who comes back may be another one.
         """
         try:
             known = cls.model_validate(memory)

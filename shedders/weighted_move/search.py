@@ -26,20 +26,13 @@ from shedders.weighted_move.loads import BrokerLevel, BundleDemand, Use, level_o
 
 MOVE_COST = 0.01  # fixed cost of a move, in parts of an average broker's traffic: of two equal plans the one with fewer is better
 REST = 0.02  # levels this close to 1 count as 1: reports are not more precise
-TAKERS, TAKERS_MAX = (
-    3,
-    24,
-)  # brokers that are compared at once for a bundle, the cheapest first, and the most for one source
+TAKERS, TAKERS_MAX = 3, 24  # brokers that are compared at once for a bundle, the cheapest first; the most for a source
 AROUND = 4  # bundles to each side of a size that are compared, where a broker has many
-SPREAD = (
-    0.25  # part of its value by which a move ranks higher that takes a bundle to a broker without any of its namespace
-)
+SPREAD = 0.25  # a move ranks higher by this part of its value if the destination has nothing of the bundle's namespace
 EXCHANGED = 10  # bundles of each side for which an exchange is searched
 REFUSALS = 3_000  # refusals of one decision after which fewer destinations are tried: tens of milliseconds
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
-SPLIT_PAID = (
-    5.0  # the price of a split, in that of a move: all clients of the bundle reconnect, and it gains nothing by itself
-)
+SPLIT_PAID = 5.0  # price of a split, in that of a move: all clients of the bundle reconnect, for no gain of its own
 _size = attrgetter("size")
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -90,14 +91,14 @@ def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_gra
         topic_grace_s: Time from the first answer that a topic is missing during which only that broker may not know it: a
             Kafka that is slow may give no answer at all for longer.
     """
-    began_s = time.monotonic()
-    missing_s: list[float] = []
+    began_s, known_s = time.monotonic(), inf
 
     def passes(problem: BaseException) -> bool:
+        nonlocal known_s
         if is_transient(problem) or not is_topic_missing(problem):
             return is_transient(problem)
-        missing_s.append(time.monotonic())
-        return missing_s[-1] - missing_s[0] < topic_grace_s
+        known_s = min(known_s, time.monotonic() + topic_grace_s)
+        return time.monotonic() < known_s
 
     tries = Retrying(
         retry=retry_if_exception(passes),

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from math import inf
 from typing import TYPE_CHECKING
 
 import confluent_kafka
@@ -143,11 +144,12 @@ class TopicAdmin(BoundedAdmin):
         Args:
             created: All of them were just created: unknown topics are retried for a while.
         """
-        ends_s: float | None = None  # counts from the first answer: a slow Kafka may take longer for that
+        ends_s = inf
         while True:
             descriptions = {n: d for n, d in self._descriptions(names).items() if d is not None}
             settings = self._settings_of(descriptions)
-            ends_s = time.monotonic() + self._settings.tuning.topic_grace_s if ends_s is None else ends_s
+            # The time counts from the first answer: a slow Kafka may take longer than it for that.
+            ends_s = min(ends_s, time.monotonic() + self._settings.tuning.topic_grace_s)
             expected = names if created else descriptions
             if len(settings) == len(expected) or time.monotonic() >= ends_s:
                 return self._infos(descriptions, settings)
