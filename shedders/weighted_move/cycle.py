@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
@@ -21,7 +20,7 @@ from shedders.weighted_move.evidence import PROBE, factor_of
 from shedders.weighted_move.loads import (
     MEMORY,
     RESOURCES,
-    X_MAX,
+    TINY,
     BrokerLevel,
     BundleDemand,
     ClusterTotals,
@@ -43,7 +42,6 @@ SETTLED_S = 300.0  # bundles that others (a drain, for example) have moved stay 
 BACK = 30.0  # a move straight back has to gain this many times more
 AGAIN = 5.0  # another move of a bundle that has just come likewise
 PAID = 0.1  # price of acting for each minute in which a move has to pay: a gap of this size for a minute
-TINY = 1e-6
 
 
 class Cycle:
@@ -86,7 +84,7 @@ class Cycle:
         sides, refusals = list(self._sides.values()), FilterRefusals(self._can_take)
         cost = sum(side.cost_of(side.power) for side in sides)
         self._began = {side.name: side.use for side in sides}
-        search = MoveSearch(sides, rules, self._demands_of, self._dearer, refusals, self._count)
+        search = MoveSearch(sides, rules, self._demands_of, self._dearer, refusals)
         search.run()
         for name, (word, why) in search.stuck.items():
             draft.leave(name, word, f"level {self._sides[name].level:.3f}: {why}")
@@ -196,7 +194,7 @@ class Cycle:
         totals, settings, memory = self._totals, self._settings, self._memory
         limited = inverse[totals.scarcest]
         inverse = _use([each / totals.level for each in inverse])
-        use = _use([min(each, X_MAX / by) if by > 0 else each for each, by in zip(use, inverse, strict=True)])
+        use = _use([min(each, 1 / (TINY * by)) if by > 0 else each for each, by in zip(use, inverse, strict=True)])
         suspected = self._suspected(name)
         takes = may_receive(self._cluster, name) and not suspected
         side = BrokerLevel(name, use, inverse, 1 / (limited * totals.limit) if limited > 0 else 1.0, takes=takes)
@@ -243,9 +241,6 @@ class Cycle:
         misled = figures is not None and (figures.probe is not None or figures.capacity > 0)
         again = AGAIN * (1 - latest_s / grace_s) if latest_s < grace_s and not misled else 0.0
         return 1 + max(again, BACK * (1 - age_s / back_s) if age_s < back_s else 0.0)
-
-    def _count(self, name: str) -> Counter[str]:
-        return Counter([bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name)])
 
     def _move(self, step: Step) -> None:
         demand, source, side = step.demand, step.source, step.destination

@@ -28,7 +28,7 @@ from loaddata.model.broker_load import BrokerLoad
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST
 from shedders.weighted_move.evidence import FEWEST, HOLD_S, SHOWS
-from shedders.weighted_move.loads import OTHERS, RIDGE, MemoryCosts, memory_share, per, traffic_of
+from shedders.weighted_move.loads import OTHERS, MemoryCosts, fit_parts, memory_share, per, traffic_of
 
 SCARCE, KEPT = (
     0.4,
@@ -37,7 +37,6 @@ SCARCE, KEPT = (
 FOLLOWS = 0.5  # part of the memory that has to follow traffic, and of what was moved away that has to show
 TENANTS_MAX = 16  # tenants with a cost of their own, those with the most traffic; the others have one together
 BROKERS_MAX = 128  # brokers that are compared: of more, some at equal distances by their memory
-ROUNDS = 200  # maximum number of rounds of the solution
 FIRST_S = (
     300.0  # the first figures count as ones that have lasted for this time; after it what was moved away has to show
 )
@@ -163,23 +162,14 @@ class MemoryEvidence(BaseModel):
     def _solved(self) -> tuple[float, dict[str, float]]:
         """The idle part of a limit, and what a byte a second of each tenant costs."""
         names, products = [*self.tenants, OTHERS], self.products
-        means, last = products[0][:-1], len(self.products) - 1
-        used = products[0][last]
+        means, used = products[0][:-1], products[0][-1]
         traffic = fsum(means[1:])
-        prior = [0.0, *(per(mean, traffic) for mean in means[1:])]
-        parts = prior
-        if used > 0 and traffic > 0:
-            matrix = [[per(per(products[i][j], means[i]), means[j]) for j in range(last)] for i in range(last)]
-            right = [per(per(products[i][last], means[i]), used) for i in range(last)]
-            parts = non_negative(matrix, right, prior)
-        total = fsum(parts)
-        if not total > 0:
-            parts, total = prior, fsum(prior)
-        self.idle = per(parts[0], total)
-        return self.idle * used, {
-            name: per(used * per(part, total), mean)
-            for name, part, mean in zip(names, parts[1:], means[1:], strict=True)
-        }
+        if not used > 0 or not traffic > 0:
+            self.idle = 0.0
+            return 0.0, {}
+        self.idle, *parts = fit_parts(products, [0.0, *(per(mean, traffic) for mean in means[1:])])
+        costs = zip(names, parts, means[1:], strict=True)
+        return self.idle * used, {name: per(used * part, mean) for name, part, mean in costs}
 
 
 def traffic_of_tenants(load: BrokerLoad, bundles: Iterable[Bundle]) -> dict[str, float]:
@@ -199,21 +189,6 @@ def traffic_of_tenants(load: BrokerLoad, bundles: Iterable[Bundle]) -> dict[str,
         for namespace, count in unknown.items():
             known[namespace] = known.get(namespace, 0.0) + each * count
     return known
-
-
-def non_negative(matrix: Sequence[Sequence[float]], right: Sequence[float], prior: Sequence[float]) -> list[float]:
-    """The least squares of these products with a ridge towards the prior, no part below 0: one part after the other, in turn."""
-    parts = list(prior)
-    for _ in range(ROUNDS):
-        largest = 0.0
-        for place, row in enumerate(matrix):
-            others = fsum(value * part for value, part in zip(row, parts, strict=True)) - row[place] * parts[place]
-            part = max(0.0, (right[place] - others + RIDGE * prior[place]) / (row[place] + RIDGE))
-            largest = max(largest, abs(part - parts[place]))
-            parts[place] = part
-        if largest < 1e-6:  # noqa: PLR2004 - complete
-            break
-    return parts
 
 
 def _row(load: BrokerLoad, traffic: Mapping[str, float], columns: Mapping[str, int]) -> list[float]:

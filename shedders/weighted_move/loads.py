@@ -31,11 +31,11 @@ from shedders.model.cluster import Bundle
 from shedders.model.readings import LEAST_LIMIT, MOST, is_sound, share_of
 
 MEMORY = 3  # place of direct memory
-LEAST_WEIGHT = 1e-6  # a resource with less than this part of the largest weight does not count
+TINY = 1e-6  # a resource with less than this part of the largest weight does not count; less than this of a level is rounding
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out", "direct memory")
 RIDGE = 0.005  # weight of the prior: as much as brokers that differ by the root of this (7 %)
+ROUNDS = 200  # maximum number of rounds of a fit
 SAMPLES = 3  # with fewer samples this moment's figures count instead of the average
-X_MAX = 1e3  # a resource that is used more than this counts as used so: sums of its powers stay finite
 OTHERS = ""  # the tenants without a cost of their own
 # CPU in percent of one core, both directions of the network in kbit/s, direct memory in MiB; or each in parts of a limit.
 Use = tuple[float, float, float, float]
@@ -333,25 +333,16 @@ def cpu_costs(loads: Iterable[BrokerLoad]) -> CpuCosts:
         for load in loads
         if load.cpu.limit >= LEAST_LIMIT
     ]
-    means = [fsum(column) / len(rows) for column in zip(*rows, strict=True)]
-    if not rows or not means[3] > 0 or not means[1] + means[2] > 0:
+    products = [[fsum(row[i] * row[j] for row in rows) / len(rows) for j in range(4)] for i in range(4)] if rows else []
+    if not rows or not products[0][3] > 0 or not products[0][1] + products[0][2] > 0:
         return CpuCosts()
-    having = [mean > 0 for mean in means]
-    prior = (0.0, having[1] / (having[1] + having[2]), having[2] / (having[1] + having[2]))
-    # In parts of the means, so that all three are alike; least squares with a ridge towards the prior.
-    scaled = [[value / mean if mean > 0 else 0.0 for value, mean in zip(row, means, strict=True)] for row in rows]
-    products = [[fsum(row[i] * row[j] for row in scaled) / len(rows) for j in range(4)] for i in range(3)]
-    matrix = [[products[i][j] + RIDGE * (i == j) for j in range(3)] for i in range(3)]
-    right = [products[i][3] + RIDGE * prior[i] for i in range(3)]
-    whole, parts = _determinant(matrix), list(prior)
-    if whole > 0:
-        columns = [[[right[i] if j == at else matrix[i][j] for j in range(3)] for i in range(3)] for at in range(3)]
-        parts = [max(0.0, _determinant(each) / whole) * has for each, has in zip(columns, having, strict=False)]
+    _, messages, size, used = products[0]
+    having = (messages > 0) + (size > 0)
+    prior = 0.0, (messages > 0) / having, (size > 0) / having
+    parts: Sequence[float] = fit_parts(products, prior)
     if not parts[1] + parts[2] > 0:
-        parts = list(prior)
-    total = fsum(parts)
-    idle, message, size = (part / total * means[3] for part in parts)
-    return CpuCosts(idle, per(message, means[1]), per(size, means[2]))
+        parts = prior
+    return CpuCosts(parts[0] * used, per(parts[1] * used, messages), per(parts[2] * used, size))
 
 
 def per(amount: float, of: float) -> float:
@@ -359,9 +350,27 @@ def per(amount: float, of: float) -> float:
     return min(MOST, amount / of) if of > 0 else 0.0
 
 
-def _determinant(m: Sequence[Sequence[float]]) -> float:
-    return (
-        m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1])
-        - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0])
-        + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0])
-    )
+def fit_parts(products: Sequence[Sequence[float]], prior: Sequence[float]) -> list[float]:
+    """Which part of the mean of a quantity each column explains: non-negative least squares with a ridge; the sum is 1.
+
+    One part after the other, in turn, until none changes.
+
+    Args:
+        products: Means of the products of the columns: 1, the columns, the quantity; by rows.
+        prior: The parts where the rows are too similar to tell, with a sum of 1.
+    """
+    last, means = len(prior), products[0]
+    matrix = [[per(per(products[i][j], means[i]), means[j]) for j in range(last)] for i in range(last)]
+    right = [per(per(products[i][last], means[i]), means[last]) for i in range(last)]
+    parts = list(prior)
+    for _ in range(ROUNDS):
+        largest = 0.0
+        for place, row in enumerate(matrix):
+            others = fsum(value * part for value, part in zip(row, parts, strict=True)) - row[place] * parts[place]
+            part = max(0.0, (right[place] - others + RIDGE * prior[place]) / (row[place] + RIDGE))
+            largest = max(largest, abs(part - parts[place]))
+            parts[place] = part
+        if largest < TINY:
+            break
+    total = fsum(parts)
+    return [part / total for part in parts] if total > 0 else list(prior)

@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
-from math import inf
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from math import fsum, inf
 
 from loaddata.model.broker_load import ResourceWeights
 from shedders.model.candidates import LEAST, MOST_UNSEEN, KnownBrokers, came_since
 from shedders.model.cluster import Bundle, Cluster
-from shedders.weighted_move.loads import cpu_costs, inverse_of, per, traffic_of, use_of
+from shedders.weighted_move.loads import Use, cpu_costs, inverse_of, parts_of, per, plus, traffic_of, use_of
 
-# CPU and both directions of the network: what a bundle will have of the direct memory of a broker is not known.
-Use = tuple[float, float, float]
-_NONE: Use = (0.0, 0.0, 0.0)
+_NONE: Use = (0.0, 0.0, 0.0, 0.0)
 _FREE = 0, "", _NONE
 
 
 class Expected:
     """Expected use of the brokers of one cluster, in parts of their limits.
 
-    A bundle counts by the cluster's cost of a byte and of a message, as its former broker may be gone; an unmeasured one
-    counts like the average bundle (at most a twentieth of an average broker); none counts less than a thousandth.
+    Direct memory is left out: what a bundle will need of it is not known. A bundle counts by the cluster's cost of a byte and of a
+    message, as its former broker may be gone; an unmeasured one counts like the average bundle (at most a twentieth of an
+    average broker); none counts less than a thousandth.
     """
 
     def __init__(self, cluster: Cluster, known: KnownBrokers, weights: ResourceWeights) -> None:
         self._cluster = cluster
         loads = known.loads
-        self._use = {name: use_of(load)[:3] for name, load in loads.items()}
-        self._inverse = {name: inverse_of(load, weights)[:3] for name, load in loads.items()}
-        used = [sum(use[resource] for use in self._use.values()) for resource in range(3)]
-        count = max(1, len(loads))
-        limits = [
-            sum(1 / inverse[resource] for inverse in self._inverse.values() if inverse[resource] > 0) / count
-            for resource in range(3)
-        ]
+        weights = weights._replace(direct_memory=0.0)
+        self._use = {name: use_of(load) for name, load in loads.items()}
+        self._inverse = {name: inverse_of(load, weights) for name, load in loads.items()}
+        used, limits = _sum(self._use.values()), self._limits(loads)
         self._bytes_in = per(used[1], sum(load.msg_throughput_in for load in loads.values()))
         self._bytes_out = per(used[2], sum(load.msg_throughput_out for load in loads.values()))
         self._cpu = cpu_costs(loads.values())
-        self._least = tuple(limit * LEAST for limit in limits)
+        count = max(1, len(loads))
+        self._least = [limit / count * LEAST for limit in limits]
         bundles = sum(map(cluster.bundles_of.count, loads))
         self._unseen = self._at_least(
-            tuple(min(limit * MOST_UNSEEN, use / bundles) for limit, use in zip(limits, used, strict=True))
+            [min(limit / count * MOST_UNSEEN, use / bundles) for limit, use in zip(limits, used, strict=True)]
             if bundles
             else _NONE
         )
         self._costs: dict[str, Use] = {}
         self._came = came_since(cluster, self._use)
         for name, arrivals in self._came.items():
-            self._use[name] = _plus(self._use[name], [self._cost_of(bundle) for bundle in sorted(arrivals)])
+            self._use[name] = _sum([self._use[name], *map(self._cost_of, sorted(arrivals))])
         # By broker: number of bundles in flight that are counted, the last of them, and their total use.
         self._booked: dict[str, tuple[int, str, Use]] = {}
         self._levels = {name: self._level(name, _NONE, _NONE) for name in self._use}
@@ -68,13 +65,12 @@ class Expected:
 
     def spread(self, names: Sequence[str]) -> float:
         """The most used resource of these brokers if everything that the cluster has were spread over them by their limits."""
-        total = _plus(_NONE, list(self._use.values()))
+        return max(map(per, _sum(self._use.values()), self._limits(names)))
+
+    def _limits(self, names: Iterable[str]) -> list[float]:
+        """The sum of these brokers' limits, over the weights; of direct memory none."""
         inverses = [self._inverse[name] for name in names if name in self._inverse]
-        shares = []
-        for resource in range(3):
-            room = sum(1 / inverse[resource] for inverse in inverses if inverse[resource] > 0)
-            shares.append(per(total[resource], room))
-        return max(shares)
+        return [fsum(1 / by for by in column if by > 0) for column in zip(*inverses, strict=True)] or [*_NONE]
 
     def with_bundle(
         self, bundle: Bundle, names: Sequence[str], booked: Mapping[str, Sequence[str]]
@@ -104,12 +100,7 @@ class Expected:
         return least, sorted(best)
 
     def _level(self, name: str, more: Use, booked: Use) -> float:
-        use, inverse = self._use[name], self._inverse[name]
-        return max(
-            (use[0] + booked[0] + more[0]) * inverse[0],
-            (use[1] + booked[1] + more[1]) * inverse[1],
-            (use[2] + booked[2] + more[2]) * inverse[2],
-        )
+        return parts_of(plus(plus(self._use[name], booked), more), self._inverse[name])
 
     def _count(self, name: str, bundles: Sequence[str]) -> None:
         """Count the bundles in flight to a broker; incrementally while the list only grows."""
@@ -118,7 +109,7 @@ class Expected:
             count, total = 0, _NONE
         if bundles:
             came = self._came.get(name, ())
-            total = _plus(total, [self._cost_of(bundle) for bundle in bundles[count:] if bundle not in came])
+            total = _sum([total, *(self._cost_of(bundle) for bundle in bundles[count:] if bundle not in came)])
             self._booked[name] = len(bundles), bundles[-1], total
         self._order.pop(bisect_left(self._order, (self._levels[name], name)))
         self._levels[name] = self._level(name, _NONE, total)
@@ -143,18 +134,14 @@ class Expected:
                 self._cpu.of(traffic.msg_rate, traffic.msg_throughput),
                 self._bytes_in * traffic.msg_throughput_in,
                 self._bytes_out * traffic.msg_throughput_out,
+                0.0,
             )
         )
 
     def _at_least(self, use: Sequence[float]) -> Use:
-        cpu, inwards, outwards = map(max, use, self._least)
-        return cpu, inwards, outwards
+        cpu, inwards, outwards, memory = map(max, use, self._least)
+        return cpu, inwards, outwards, memory
 
 
-def _plus(use: Use, more: Sequence[Use]) -> Use:
-    cpu, inwards, outwards = use
-    for added in more:
-        cpu += added[0]
-        inwards += added[1]
-        outwards += added[2]
-    return cpu, inwards, outwards
+def _sum(uses: Iterable[Use]) -> Use:
+    return reduce(plus, uses, _NONE)

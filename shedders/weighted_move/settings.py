@@ -9,7 +9,7 @@ from pydantic import Field
 
 from loaddata.model.broker_load import ResourceWeights
 from shedders.model.strategy import StrategySettings
-from shedders.weighted_move.loads import LEAST_WEIGHT
+from shedders.weighted_move.loads import TINY
 
 
 class WeightedMoveSettings(StrategySettings):
@@ -90,7 +90,7 @@ class WeightedMoveSettings(StrategySettings):
         """The weights, the largest scaled to 1; memory never counts, as no move makes it smaller."""
         each = self.cpu_weight, self.bandwidth_in_weight, self.bandwidth_out_weight
         most = max(each)
-        cpu, inwards, outwards = (weight / most if weight > most * LEAST_WEIGHT else 0.0 for weight in each)
+        cpu, inwards, outwards = (weight / most if weight > most * TINY else 0.0 for weight in each)
         return ResourceWeights(cpu, 0.0, 0.0, inwards, outwards)
 
     @property
