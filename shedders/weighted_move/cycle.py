@@ -204,7 +204,7 @@ class Cycle:
         history = memory.brokers[name] = history.owing(side.level, tolerance, self._passed_s / 60)
         if suspected:
             probe = memory.evidence.brokers[name].probe
-            due = max(PROBE, 4 * history.noise) - (probe.moved if probe is not None else 0.0)
+            due = max(PROBE, 4 * history.noise) - (probe.part if probe is not None else 0.0)
             side.over, side.aim = due > REST, side.level * (1 - max(0.0, due))
             return side
         side.aim = 1 + gap / 2

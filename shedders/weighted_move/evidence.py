@@ -11,8 +11,9 @@ What is compared: the largest bundles, each with its own recent traffic, as the 
 
 Jumps and witnesses make a broker's `offset`: its figures are `e^offset` of the truth. Figures that exaggerate are corrected at
 once. If they are too small, the broker may as well be full below its limits: it is a suspect, gets nothing, and gives a part of
-its load as a **probe**. If its usage follows, its figures are wrong, and are corrected; if it does not, the usage is its
-**capacity**. This holds for some time, then it is raised step by step; each step is a probe in the other direction.
+its load as a **probe**. If all its traffic follows, messages and bytes in both directions, its figures are wrong, and are
+corrected; if some of it does not, that is what limits it, and its usage is its **capacity**. This holds for some time, then
+it is raised step by step; each step is a probe in the other direction.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, Field
 
 from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import TrafficRates
 from shedders.model.cluster import Bundle, Cluster
-from shedders.model.readings import MOST, share_of
+from shedders.model.readings import MOST, is_sound, share_of
 from shedders.weighted_move.loads import SAMPLES, memory_share
 
 TRACKED = 1_000  # bundles that are compared, the largest
@@ -44,31 +46,37 @@ AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that somet
 LASTS = 3  # decisions in a row that have to see a jump, or a peak
 FULL = 0.85  # a broker with this usage of a limit may serve less than it is asked, for a known reason
 PROBE, SHOWS = 0.2, 0.08  # part of a suspect's load that is taken; a smaller one shows nothing
-PROBE_S = 100.0  # time after which usage has followed
+PROBE_S = 100.0  # time after which traffic has followed
 HOLD_S = 7_200.0  # time for which what was found out holds; twice as long each time that it is found again, up to a day
 RAISE = 1.2  # factor by which a capacity is raised then, every `RECENT_S`
-STEADY = 120  # samples of a long-term average that cannot jump by itself
 
 _Log = Annotated[float, Field(ge=-5, le=5)]
 _Time = Annotated[float, Field(ge=0, le=MOST)]
 
 
+_Amount = Annotated[float, Field(ge=0, le=MOST)]
+_Part = Annotated[float, Field(ge=-1e3, le=1e3)]
+# Messages, bytes received and bytes sent in a second.
+Amounts = tuple[_Amount, _Amount, _Amount]
+# Parts of these.
+Parts = tuple[_Part, _Part, _Part]
+
+
 class TrackedBundle(NamedTuple):
-    """A bundle's owner, its recent traffic there in bytes a second, its long-term average (0: too young), when it was seen."""
+    """A bundle's owner, its recent traffic there in bytes a second, what it had there last, and when that was."""
 
     owner: str
     traffic: Annotated[float, Field(gt=0, le=MOST)]
-    long: Annotated[float, Field(ge=0, le=MOST)]
+    amounts: Amounts
     at_s: _Time
 
 
 class ComparedBundle(NamedTuple):
-    """A bundle that has stayed: its `q`, and by how much its long-term average has changed."""
+    """A bundle that has stayed: its `q`."""
 
     name: str
     namespace: str
     q: float
-    jumped: float
 
 
 class ArrivedBundle(NamedTuple):
@@ -78,22 +86,38 @@ class ArrivedBundle(NamedTuple):
     source: str
     destination: str
     q: float
-    part: float
-    more: float
+    part: Parts
+    more: Parts
 
 
 class Probe(NamedTuple):
     """A probe under way.
 
     Attributes:
-        usage: The broker's usage before.
-        moved: Part of its load that was taken (negative: sent) since.
+        usage: The broker's usage before; `served`: what it served.
+        moved: Parts of that which were taken (negative: sent) since.
         at_s: When it began, or when enough had moved.
     """
 
-    usage: Annotated[float, Field(ge=0, le=MOST)]
-    moved: Annotated[float, Field(ge=-1e3, le=1e3)]
+    usage: _Amount
+    served: Amounts
+    moved: Parts
     at_s: _Time
+
+    @property
+    def part(self) -> float:
+        """The part of its load that was taken: the least of those of what it serves."""
+        return min(
+            (part for part, amount in zip(self.moved, self.served, strict=True) if amount > 0), key=abs, default=0.0
+        )
+
+    def follows(self, served: Amounts) -> bool:
+        """Whether all that it serves has changed by half of what was moved, or more; what has hardly moved says nothing."""
+        return all(
+            (now - before * (1 - part / 2)) * part <= 0
+            for now, before, part in zip(served, self.served, self.moved, strict=True)
+            if before > 0 and abs(part) >= SHOWS
+        )
 
 
 class BrokerEvidence(BaseModel):
@@ -184,7 +208,7 @@ class Evidence(BaseModel):
         usual = self._jumps(stayed, now_s) if calm else {}
         for name, rows in stayed.items():
             doubted = name in self.brokers and self.brokers[name].seen
-            for bundle, namespace, q, _ in rows:
+            for bundle, namespace, q in rows:
                 before = self.bundles[bundle]
                 change = (
                     usual.get((name, namespace), 0.0) if doubted else q
@@ -194,14 +218,14 @@ class Evidence(BaseModel):
             off = [abs(row.q - usual["", row.namespace]) for rows in stayed.values() for row in rows]
             self._testify(arrived, usual, 1.9 * median(off), now_s)
         for arrival in arrived:
-            self._moved(arrival.source, arrival.part, now_s)
-            self._moved(arrival.destination, -arrival.more, now_s)
+            self._moved(arrival.source, arrival.part, now_s, 1)
+            self._moved(arrival.destination, arrival.more, now_s, -1)
         self._peaks(loads, usages)
         changed: set[str] = set()
         for name in list(self.brokers):
             figures = self.brokers[name]
             if name in usages:
-                self._judge(figures, usages[name], noise, now_s)
+                self._judge(figures, usages[name], _amounts(loads[name]), noise, now_s)
                 if began.get(name, (0.0, 0.0)) != (figures.since_s, figures.settled):
                     self._forget(name, measured)
                     changed.add(name)
@@ -209,49 +233,46 @@ class Evidence(BaseModel):
                 del self.brokers[name]
         return changed
 
-    def _forget(self, name: str, measured: Mapping[str, tuple[Bundle, float, float]]) -> None:
+    def _forget(self, name: str, measured: Mapping[str, Bundle]) -> None:
         """Compare a broker's bundles with what they have now, as what was seen before is settled."""
         for bundle, row in self.bundles.items():
             if row.owner == name and bundle in measured:
-                self.bundles[bundle] = row._replace(traffic=measured[bundle][1])
+                self.bundles[bundle] = row._replace(traffic=measured[bundle].averages.short.msg_throughput)
         for other in self.brokers.values():
             other.witnesses = [row for row in other.witnesses if row[0] != name]
 
     def _compare(
-        self, measured: Mapping[str, tuple[Bundle, float, float]], now_s: float
+        self, measured: Mapping[str, Bundle], now_s: float
     ) -> tuple[Mapping[str, Sequence[ComparedBundle]], Sequence[ArrivedBundle]]:
         """By broker its bundles, and those that changed brokers."""
         stayed: dict[str, list[ComparedBundle]] = defaultdict(list)
-        arrived: list[tuple[str, str, str, float, float]] = []
-        held: dict[str, float] = defaultdict(float)
-        for name, (bundle, traffic, long) in measured.items():
-            before, owner = self.bundles.get(name), bundle.owner or ""
+        arrived: list[tuple[str, str, str, float, Amounts]] = []
+        held: dict[str, Amounts] = defaultdict(lambda: (0.0, 0.0, 0.0))
+        for name, bundle in measured.items():
+            before, owner, traffic = self.bundles.get(name), bundle.owner or "", bundle.averages.short.msg_throughput
             recent = traffic
             if before is not None and now_s - before.at_s <= RECENT_S:
                 q = min(4.0, max(-4.0, log(traffic / before.traffic)))
-                held[before.owner] += before.traffic
+                messages, inwards, outwards = (
+                    old + more for old, more in zip(held[before.owner], before.amounts, strict=True)
+                )
+                held[before.owner] = messages, inwards, outwards
                 if owner == before.owner:
-                    jumped = log(long / before.long) if long > 0 < before.long else 0.0
-                    stayed[owner].append(ComparedBundle(name, bundle.namespace, q, jumped))
+                    stayed[owner].append(ComparedBundle(name, bundle.namespace, q))
                     recent = before.traffic
                 else:
-                    arrived.append((bundle.namespace, before.owner, owner, q, before.traffic))
-            self.bundles[name] = TrackedBundle(owner, recent, long, now_s)
+                    arrived.append((bundle.namespace, before.owner, owner, q, before.amounts))
+            self.bundles[name] = TrackedBundle(owner, min(MOST, recent), _amounts(bundle.averages.short), now_s)
         self.bundles = {name: row for name, row in self.bundles.items() if now_s - row.at_s <= RECENT_S}
         return stayed, [
             ArrivedBundle(
-                space,
-                source,
-                destination,
-                q,
-                share_of(traffic, held[source]),
-                share_of(traffic, held.get(destination, 0.0)),
+                space, source, destination, q, _parts(amounts, held[source]), _parts(amounts, held[destination])
             )
-            for space, source, destination, q, traffic in arrived
+            for space, source, destination, q, amounts in arrived
         ]
 
-    def _measured(self, cluster: Cluster, loads: Mapping[str, BrokerLoad]) -> dict[str, tuple[Bundle, float, float]]:
-        """The largest bundles that their owners have measured, and all of probed brokers, with short- and long-term traffic."""
+    def _measured(self, cluster: Cluster, loads: Mapping[str, BrokerLoad]) -> dict[str, Bundle]:
+        """The largest bundles that their owners have measured, and all of probed brokers."""
         probed = {name for name, figures in self.brokers.items() if figures.probe is not None}
         many, least = len(cluster.bundles) > TRACKED, self.least
         if many and not least:  # the first decision: the smaller ones would not be kept
@@ -270,12 +291,10 @@ class Evidence(BaseModel):
         self.least = largest[-1][0] / 2 if many and largest and largest[-1][0] <= MOST else 0.0
         measured = {}
         for _, name, bundle in [*largest, *extra]:
-            short, long = bundle.averages.short, bundle.averages.long
-            traffic = short.msg_throughput
+            short = bundle.averages.short
             hidden = bundle.in_flight or bundle.secondhand or bundle.estimated or short.samples < SAMPLES
-            if bundle.owner in loads and not hidden and 0 < traffic <= MOST:
-                steady = long.samples >= STEADY and 0 < long.msg_throughput <= MOST
-                measured[name] = bundle, traffic, long.msg_throughput if steady else 0.0
+            if bundle.owner in loads and not hidden and is_sound(short) and short.msg_throughput > 0:
+                measured[name] = bundle
         return measured
 
     def _jumps(self, stayed: Mapping[str, Sequence[ComparedBundle]], now_s: float) -> Mapping[tuple[str, str], float]:
@@ -313,17 +332,16 @@ class Evidence(BaseModel):
             if abs(middle) > least and alike and several and not self._is_explained(name, middle, now_s):
                 figures = self.of(name)
                 figures.jump, figures.seen = _bounded(middle), min(LASTS, figures.seen + 1)
-                long = median(row.jumped for row in stayed[name])
-                if abs(long) > WRONG and long * middle > 0:
-                    figures.settle(figures.settled + middle)  # averages cannot jump
             elif known is not None:
                 known.jump, known.seen = 0.0, 0
         return usual
 
     def _is_explained(self, name: str, jump: float, now_s: float) -> bool:
-        """Whether a jump has a known cause: the broker was close to a limit, or is full and was relieved."""
+        """Whether a jump has a known cause: the broker was close to a limit, or it may be full, and is relieved."""
         figures = self.brokers.get(name)
-        return jump > 0 if figures is not None and figures.capacity else self._is_full(name, now_s)
+        if figures is not None and (figures.capacity or figures.probe is not None) and jump > 0:
+            return True
+        return not (figures is not None and figures.capacity) and self._is_full(name, now_s)
 
     def _is_full(self, name: str, now_s: float) -> bool:
         """Whether a broker was close to a limit lately."""
@@ -376,15 +394,17 @@ class Evidence(BaseModel):
             if sum(abs(each - shown) <= ALIKE for each in of_each) >= AGREEING * len(of_each):
                 yield shown
 
-    def _moved(self, name: str, part: float, now_s: float) -> None:
-        """Count a part of a probed broker's load that has gone (negative: come)."""
+    def _moved(self, name: str, parts: Parts, now_s: float, sign: int) -> None:
+        """Count parts of a probed broker's load that have gone (1) or come (-1)."""
         figures = self.brokers.get(name)
         if figures is not None and figures.probe is not None:
             probe = figures.probe
-            moved = min(1e3, max(-1e3, probe.moved + part))
-            figures.probe = probe._replace(
-                moved=moved, at_s=now_s if abs(probe.moved) < SHOWS <= abs(moved) else probe.at_s
+            messages, inwards, outwards = (
+                min(1e3, max(-1e3, old + sign * part)) for old, part in zip(probe.moved, parts, strict=True)
             )
+            moved = probe._replace(moved=(messages, inwards, outwards))
+            shows = abs(probe.part) < SHOWS <= abs(moved.part)
+            figures.probe = moved._replace(at_s=now_s) if shows else moved
 
     def _peaks(self, loads: Mapping[str, BrokerLoad], usages: Mapping[str, float]) -> None:
         """Find brokers whose usage stays at its peak while that of others varies."""
@@ -402,13 +422,14 @@ class Evidence(BaseModel):
                 figures = self.of(name)
                 figures.at_peak = min(LASTS, figures.at_peak + 1) if stuck else 0
 
-    def _judge(self, figures: BrokerEvidence, usage: float, noise: float, now_s: float) -> None:
+    def _judge(self, figures: BrokerEvidence, usage: float, served: Amounts, noise: float, now_s: float) -> None:
         """Answer a probe that has shown something, begin one that is due."""
         probe, unexplained = figures.probe, figures.unexplained
-        enough = probe is not None and abs(probe.moved) >= max(SHOWS, 3 * noise)
+        enough = probe is not None and abs(probe.part) >= max(SHOWS, 3 * noise)
         waited = now_s - probe.at_s if probe is not None else 0.0
         shows = enough and waited >= PROBE_S
-        follows = probe is None or (usage - probe.usage * (1 - probe.moved / 2)) * probe.moved <= 0
+        follows = probe is None or probe.follows(served)
+        begun = Probe(usage, served, (0.0, 0.0, 0.0), now_s)
         if figures.at_peak >= LASTS and (not figures.capacity or probe is not None):
             figures.fill(usage, now_s)
         elif figures.capacity:
@@ -416,12 +437,12 @@ class Evidence(BaseModel):
             if unexplained < -WRONG or (shows and not follows):
                 figures.fill(usage, now_s)
             elif now_s - figures.since_s >= figures.hold_s and (probe is None or shows or waited >= RECENT_S):
-                figures.probe = Probe(usage, 0.0, now_s) if figures.capacity < 1 else None
+                figures.probe = begun if figures.capacity < 1 else None
                 figures.capacity = min(1.0, figures.capacity * RAISE) if figures.capacity < 1 else 0.0
         elif unexplained > WRONG:
             figures.settle(figures.settled + unexplained)  # figures that exaggerate
         elif probe is None:
-            figures.probe = Probe(usage, 0.0, now_s) if unexplained < -WRONG and usage < FULL else None
+            figures.probe = begun if unexplained < -WRONG and usage < FULL else None
         elif unexplained > -WRONG / 2 and not enough:
             figures.probe = None  # it has recovered by itself
         elif (shows or (enough and unexplained > -WRONG / 2)) and not follows:
@@ -437,3 +458,12 @@ def _bounded(offset: float) -> float:
 def factor_of(figures: BrokerEvidence) -> float:
     """The part of the truth that a broker's figures are, where that is settled; 1 if they are right."""
     return exp(figures.settled)
+
+
+def _amounts(traffic: TrafficRates | BrokerLoad) -> Amounts:
+    return min(MOST, traffic.msg_rate), traffic.msg_throughput_in, traffic.msg_throughput_out
+
+
+def _parts(amounts: Amounts, of: Amounts) -> Parts:
+    messages, inwards, outwards = map(share_of, amounts, of)
+    return messages, inwards, outwards

@@ -19,8 +19,8 @@ _FREE = 0, "", _NONE
 class Expected:
     """Expected use of the brokers of one cluster, in parts of their limits.
 
-    Direct memory is left out: what a bundle will need of it is not known. A bundle counts by the cluster's cost of a byte and of a
-    message, as its former broker may be gone; an unmeasured one counts like the average bundle (at most a twentieth of an
+    Direct memory is left out: what a bundle will need of it is not known. A bundle counts by the cluster's cost of a byte and of
+    a message, as its former broker may be gone; an unmeasured one counts like the average bundle (at most a twentieth of an
     average broker); none counts less than a thousandth.
     """
 
