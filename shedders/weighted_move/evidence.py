@@ -14,6 +14,8 @@ once. If they are too small, the broker may as well be full below its limits: it
 its load as a **probe**. If all its traffic follows, messages and bytes in both directions, its figures are wrong, and are
 corrected; if some of it does not, that is what limits it, and its usage is its **capacity**. This holds for some time, then
 it is raised step by step; each step is a probe in the other direction.
+
+Long-term averages cannot jump by themselves: where they do, what the broker says is wrong, and no probe is needed.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ PROBE, SHOWS = 0.2, 0.08  # part of a suspect's load that is taken; a smaller on
 PROBE_S = 100.0  # time after which traffic has followed
 HOLD_S = 7_200.0  # time for which what was found out holds; twice as long each time that it is found again, up to a day
 RAISE = 1.2  # factor by which a capacity is raised then, every `RECENT_S`
+STEADY = 120  # samples of a long-term average that cannot jump by itself
 
 _Log = Annotated[float, Field(ge=-5, le=5)]
 _Time = Annotated[float, Field(ge=0, le=MOST)]
@@ -63,20 +66,22 @@ Parts = tuple[_Part, _Part, _Part]
 
 
 class TrackedBundle(NamedTuple):
-    """A bundle's owner, its recent traffic there in bytes a second, what it had there last, and when that was."""
+    """A bundle's owner, its recent traffic there in bytes a second, its long-term average there (0: too young), and what it had last."""
 
     owner: str
     traffic: Annotated[float, Field(gt=0, le=MOST)]
+    long: _Amount
     amounts: Amounts
     at_s: _Time
 
 
 class ComparedBundle(NamedTuple):
-    """A bundle that has stayed: its `q`."""
+    """A bundle that has stayed: its `q`, and by how much its long-term average has changed."""
 
     name: str
     namespace: str
     q: float
+    jumped: float
 
 
 class ArrivedBundle(NamedTuple):
@@ -208,7 +213,7 @@ class Evidence(BaseModel):
         usual = self._jumps(stayed, now_s) if calm else {}
         for name, rows in stayed.items():
             doubted = name in self.brokers and self.brokers[name].seen
-            for bundle, namespace, q in rows:
+            for bundle, namespace, q, _ in rows:
                 before = self.bundles[bundle]
                 change = (
                     usual.get((name, namespace), 0.0) if doubted else q
@@ -250,7 +255,9 @@ class Evidence(BaseModel):
         held: dict[str, Amounts] = defaultdict(lambda: (0.0, 0.0, 0.0))
         for name, bundle in measured.items():
             before, owner, traffic = self.bundles.get(name), bundle.owner or "", bundle.averages.short.msg_throughput
-            recent = traffic
+            averages = bundle.averages.long
+            steady = averages.samples >= STEADY and averages.msg_throughput <= MOST
+            recent, long = traffic, averages.msg_throughput if steady else 0.0
             if before is not None and now_s - before.at_s <= RECENT_S:
                 q = min(4.0, max(-4.0, log(traffic / before.traffic)))
                 messages, inwards, outwards = (
@@ -258,11 +265,12 @@ class Evidence(BaseModel):
                 )
                 held[before.owner] = messages, inwards, outwards
                 if owner == before.owner:
-                    stayed[owner].append(ComparedBundle(name, bundle.namespace, q))
+                    jumped = log(long / before.long) if long > 0 < before.long else 0.0
+                    stayed[owner].append(ComparedBundle(name, bundle.namespace, q, jumped))
                     recent = before.traffic
                 else:
                     arrived.append((bundle.namespace, before.owner, owner, q, before.amounts))
-            self.bundles[name] = TrackedBundle(owner, min(MOST, recent), _amounts(bundle.averages.short), now_s)
+            self.bundles[name] = TrackedBundle(owner, min(MOST, recent), long, _amounts(bundle.averages.short), now_s)
         self.bundles = {name: row for name, row in self.bundles.items() if now_s - row.at_s <= RECENT_S}
         return stayed, [
             ArrivedBundle(
@@ -332,6 +340,9 @@ class Evidence(BaseModel):
             if abs(middle) > least and alike and several and not self._is_explained(name, middle, now_s):
                 figures = self.of(name)
                 figures.jump, figures.seen = _bounded(middle), min(LASTS, figures.seen + 1)
+                long = median(row.jumped for row in stayed[name])
+                if abs(long) > WRONG and long * middle > 0:
+                    figures.settle(figures.settled + middle)
             elif known is not None:
                 known.jump, known.seen = 0.0, 0
         return usual
