@@ -66,7 +66,7 @@ Parts = tuple[_Part, _Part, _Part]
 
 
 class TrackedBundle(NamedTuple):
-    """A bundle's owner, its recent traffic there in bytes a second, its long-term average there (0: too young), and what it had last."""
+    """A bundle's owner, its recent traffic there in bytes a second, its long-term average (0: too young), and what it had last."""
 
     owner: str
     traffic: Annotated[float, Field(gt=0, le=MOST)]
@@ -85,7 +85,7 @@ class ComparedBundle(NamedTuple):
 
 
 class ArrivedBundle(NamedTuple):
-    """A bundle that has changed brokers: its `q`, and its traffic in parts of what both brokers had."""
+    """A bundle that has changed brokers: its `q`, and its traffic in parts of what both brokers had, each by its own figures."""
 
     namespace: str
     source: str
@@ -251,13 +251,14 @@ class Evidence(BaseModel):
     ) -> tuple[Mapping[str, Sequence[ComparedBundle]], Sequence[ArrivedBundle]]:
         """By broker its bundles, and those that changed brokers."""
         stayed: dict[str, list[ComparedBundle]] = defaultdict(list)
-        arrived: list[tuple[str, str, str, float, Amounts]] = []
+        arrived: list[tuple[str, str, str, float, Amounts, Amounts]] = []
         held: dict[str, Amounts] = defaultdict(lambda: (0.0, 0.0, 0.0))
         for name, bundle in measured.items():
             before, owner, traffic = self.bundles.get(name), bundle.owner or "", bundle.averages.short.msg_throughput
             averages = bundle.averages.long
             steady = averages.samples >= STEADY and averages.msg_throughput <= MOST
             recent, long = traffic, averages.msg_throughput if steady else 0.0
+            amounts = _amounts(bundle.averages.short)
             if before is not None and now_s - before.at_s <= RECENT_S:
                 q = min(4.0, max(-4.0, log(traffic / before.traffic)))
                 messages, inwards, outwards = (
@@ -269,14 +270,12 @@ class Evidence(BaseModel):
                     stayed[owner].append(ComparedBundle(name, bundle.namespace, q, jumped))
                     recent = before.traffic
                 else:
-                    arrived.append((bundle.namespace, before.owner, owner, q, before.amounts))
-            self.bundles[name] = TrackedBundle(owner, min(MOST, recent), long, _amounts(bundle.averages.short), now_s)
+                    arrived.append((bundle.namespace, before.owner, owner, q, before.amounts, amounts))
+            self.bundles[name] = TrackedBundle(owner, min(MOST, recent), long, amounts, now_s)
         self.bundles = {name: row for name, row in self.bundles.items() if now_s - row.at_s <= RECENT_S}
         return stayed, [
-            ArrivedBundle(
-                space, source, destination, q, _parts(amounts, held[source]), _parts(amounts, held[destination])
-            )
-            for space, source, destination, q, amounts in arrived
+            ArrivedBundle(space, source, destination, q, _parts(gone, held[source]), _parts(come, held[destination]))
+            for space, source, destination, q, gone, come in arrived
         ]
 
     def _measured(self, cluster: Cluster, loads: Mapping[str, BrokerLoad]) -> dict[str, Bundle]:
