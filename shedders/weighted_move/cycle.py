@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
@@ -84,7 +85,7 @@ class Cycle:
         sides, refusals = list(self._sides.values()), FilterRefusals(self._can_take)
         cost = sum(side.cost_of(side.power) for side in sides)
         self._began = {side.name: side.use for side in sides}
-        search = MoveSearch(sides, rules, self._demands_of, self._dearer, refusals)
+        search = MoveSearch(sides, rules, self._demands_of, self._dearer, refusals, self._count)
         search.run()
         for name, (word, why) in search.stuck.items():
             draft.leave(name, word, f"level {self._sides[name].level:.3f}: {why}")
@@ -241,6 +242,9 @@ class Cycle:
         misled = figures is not None and (figures.probe is not None or figures.capacity > 0)
         again = AGAIN * (1 - latest_s / grace_s) if latest_s < grace_s and not misled else 0.0
         return 1 + max(again, BACK * (1 - age_s / back_s) if age_s < back_s else 0.0)
+
+    def _count(self, name: str) -> Counter[str]:
+        return Counter([bundle.namespace for bundle in self._cluster.bundles_of.unsorted(name)])
 
     def _move(self, step: Step) -> None:
         demand, source, side = step.demand, step.source, step.destination

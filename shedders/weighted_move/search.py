@@ -28,6 +28,7 @@ MOVE_COST = 0.01  # fixed cost of a move, in parts of an average broker's traffi
 REST = 0.02  # levels this close to 1 count as 1: reports are not more precise
 TAKERS, TAKERS_MAX = 3, 24  # brokers that are compared at once for a bundle, the cheapest first; the most for a source
 AROUND = 4  # bundles to each side of a size that are compared, where a broker has many
+SPREAD = 0.25  # a move ranks higher by this part of its value if the destination has nothing of the bundle's namespace
 EXCHANGED = 10  # bundles of each side for which an exchange is searched
 REFUSALS = 3_000  # refusals of one decision after which fewer destinations are tried: tens of milliseconds
 BIG = 0.2  # a bundle with less than this part of an average broker's load can be balanced by others
@@ -103,8 +104,9 @@ class Step(NamedTuple):
 
 
 class CandidateMove(NamedTuple):
-    """A possible move, or exchange: its value, and what it does."""
+    """A possible move, or exchange: its rank (the value, more for one that spreads a namespace), and what it does."""
 
+    rank: float
     value: float
     going: BundleDemand
     back: BundleDemand | None
@@ -119,6 +121,7 @@ class MoveSearch:
     Args:
         demands: A broker's movable bundles, the smallest first; the list is consumed.
         dearer: By how much dearer it is to move a bundle to a broker: `k`; infinite if it may not.
+        count: A broker's bundles by namespace.
 
     Attributes:
         steps: The moves.
@@ -132,8 +135,10 @@ class MoveSearch:
         demands: Callable[[BrokerLevel], list[BundleDemand]],
         dearer: Callable[[Bundle, BrokerLevel], float],
         refusals: FilterRefusals,
+        count: Callable[[str], Counter[str]],
     ) -> None:
-        self._rules, self._demands, self._dearer, self._refusals = rules, demands, dearer, refusals
+        self._rules, self._demands, self._dearer, self._refusals, self._count = rules, demands, dearer, refusals, count
+        self._counts: dict[str, Counter[str]] = {}
         self._hot = [(-side.level, side.name, side) for side in sides]
         heapify(self._hot)
         self._cold = sorted((side.level, side.name, side) for side in sides if side.takes)
@@ -245,14 +250,18 @@ class MoveSearch:
         source: BrokerLevel,
         valued: Sequence[tuple[float, str, str, BundleDemand, BrokerLevel, tuple[float, float]]],
     ) -> Iterator[CandidateMove]:
-        """These moves by value; mostly the first is taken, so that the price of going back is asked for only when needed."""
+        """These moves by rank; mostly the first is taken, so that the ranks of the rest are computed only when needed."""
         waiting: list[tuple[float, str, str, CandidateMove]] = []
         for negated, bundle, broker, demand, side, powers in valued:
-            while waiting and waiting[0][0] <= negated:
+            while waiting and -waiting[0][0] >= -negated * (1 + SPREAD):
                 yield heappop(waiting)[3]
             value = -negated / self._dearer(demand.bundle, side)
             if value >= self._rules.least:
-                heappush(waiting, (-value, bundle, broker, CandidateMove(value, demand, None, source, side, powers)))
+                space = demand.bundle.namespace
+                mine, theirs = self._bundles_of(source)[space] - 1, self._bundles_of(side)[space]
+                rank = value * (1 + SPREAD * (mine - theirs) / max(1, mine + theirs))
+                candidate = CandidateMove(rank, value, demand, None, source, side, powers)
+                heappush(waiting, (-rank, bundle, broker, candidate))
         while waiting:
             yield heappop(waiting)[3]
 
@@ -326,7 +335,13 @@ class MoveSearch:
                 if value >= self._rules.least:
                     value /= max(self._dearer(demand.bundle, side), self._dearer(other.bundle, source))
                 if value >= self._rules.least:
-                    yield CandidateMove(value, demand, other, source, side, (mine, taken))
+                    yield CandidateMove(value, value, demand, other, source, side, (mine, taken))
+
+    def _bundles_of(self, side: BrokerLevel) -> Counter[str]:
+        """How many bundles of each namespace a broker has after the steps so far."""
+        if side.name not in self._counts:
+            self._counts[side.name] = self._count(side.name)
+        return self._counts[side.name]
 
     def _take(self, best: CandidateMove) -> None:
         source, side = best.source, best.destination
@@ -342,6 +357,8 @@ class MoveSearch:
         for demand, giver, taker in ((best.going, source, side), (best.back, side, source)):
             if demand is not None:
                 self._demands(giver).remove(demand)
+                self._bundles_of(giver)[demand.bundle.namespace] -= 1
+                self._bundles_of(taker)[demand.bundle.namespace] += 1
                 giver.add(demand.use, -1)
                 taker.add(demand.use, 1)
                 self.traffic += demand.traffic
