@@ -157,7 +157,7 @@ class MoveSearch:
             level, _, source = heappop(self._hot)
             if -level != source.level:
                 continue  # outdated: it has another entry
-            if not source.level > 1:
+            if not source.level > 1 and not self._under:
                 break
             wants = source.over and source.level > source.aim
             if not wants and not self._under:
