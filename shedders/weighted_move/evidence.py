@@ -455,8 +455,8 @@ class Evidence(BaseModel):
             figures.probe = begun if unexplained < -WRONG and usage < FULL else None
         elif unexplained > -WRONG / 2 and not enough:
             figures.probe = None  # it has recovered by itself
-        elif (shows or (enough and unexplained > -WRONG / 2)) and not follows:
-            figures.fill(usage, now_s)  # what is left has grown, or some time has passed
+        elif shows and not follows:
+            figures.fill(usage, now_s)
         elif shows or waited >= RECENT_S:
             figures.settle(figures.settled + unexplained)
 
