@@ -185,6 +185,15 @@ def test_an_idle_broker_is_filled_though_nobody_has_too_much():
     assert {move.reason for move in plan.moves} == {Reason.UNDERLOADED}
 
 
+def test_an_idle_broker_is_filled_though_who_has_too_much_may_not_give_to_it():
+    """a is full of what only it may serve; b has less than the mean of all four, and what its idle neighbours could have."""
+    base = by_bytes({"a": 0.95, "b": 0.3, "c": 0.02, "d": 0.02}, {"b": [2] * 20}, MIB)
+    own = [bundle(number, "a", bytes_per_s=2 * MIB, namespace="only/a") for number in range(100, 140)]
+    zone = replace(base, bundles={**base.bundles, **{each.name: each for each in own}})
+    plan = shed(zone, can_take=lambda each, _: "isolation: of a" if each.namespace == "only/a" else None)
+    assert {(move.source, move.destination) for move in plan.moves} == {("b", "c"), ("b", "d")}
+
+
 HOT, NEW = [f"h{number:03}" for number in range(100)], [f"n{number:03}" for number in range(100)]
 FIFTY = [f"b{number:02}" for number in range(50)]
 
@@ -447,6 +456,7 @@ class Lab:
     Attributes:
         demand: MiB a second that clients send to each bundle.
         figures: Brokers that report only so much of the truth; `able`: those that serve only so many MiB a second.
+        rates: Messages a second of each bundle: 40,000 keep all of a broker's CPU busy, as 100 MiB a second do.
         jump: Long-term averages are by such figures as well, as after a restart that has changed them.
     """
 
@@ -454,6 +464,7 @@ class Lab:
     owners: list[str] = field(default_factory=lambda: [name for name in "abcdefgh" for _ in range(10)])
     figures: dict[str, float] = field(default_factory=dict)
     able: dict[str, float] = field(default_factory=dict)
+    rates: list[float] = field(default_factory=lambda: [0.0] * 80)
     jump: bool = False
     memory: Mapping[str, Any] = field(default_factory=dict)
     minute: int = 0
@@ -464,16 +475,23 @@ class Lab:
         return sum(demand for demand, owner in zip(self.demand, self.owners, strict=True) if owner == name)
 
     def seen(self) -> Cluster:
-        served, uses = [], dict.fromkeys("abcdefgh", 0.0)
+        served, uses, rates = [], dict.fromkeys("abcdefgh", 0.0), dict.fromkeys("abcdefgh", 0.0)
         for number, (demand, owner) in enumerate(zip(self.demand, self.owners, strict=True)):
             shown = demand * MIB * self.figures.get(owner, 1.0)
             size = shown * min(1.0, self.able.get(owner, 1_000.0) / self.asked(owner))
+            rate = self.rates[number] * size / (demand * MIB)
             uses[owner] += size
+            rates[owner] += rate
             usual = (4.0 + number % 3) * MIB * (self.figures.get(owner, 1.0) if self.jump else 1.0)
-            averages = [MessageAverage(0.0, 0.0, each, 0.0, samples=1_000) for each in (size, usual)]
-            plain = bundle(number, owner, bytes_per_s=size, namespace=f"t/n{number % 4}")
+            averages = [MessageAverage(rate, 0.0, each, 0.0, samples=1_000) for each in (size, usual)]
+            plain = bundle(number, owner, bytes_per_s=size, msg_per_s=rate, namespace=f"t/n{number % 4}")
             served.append(replace(plain, averages=BundleAverages(*averages)))
-        brokers = [broker(name, use / (100 * MIB), bytes_per_s=use) for name, use in uses.items()]
+        brokers = []
+        for name, use in uses.items():
+            cpu, rate = use / (100 * MIB) + rates[name] / 40_000, rates[name]
+            plain = broker(name, cpu, bytes_per_s=use, msg_per_s=rate)
+            bandwidth = ResourceUsage(use * 8 / 1e3, 200 * MIB * 8 / 1e3)
+            brokers.append(replace(plain, load=replace(plain.load, bandwidth_in=bandwidth)))
         return replace(cluster(brokers, served), now_ms=NOW_MS + self.minute * MINUTE_MS)
 
     def run(self, minutes: int) -> Lab:
@@ -520,6 +538,27 @@ def test_a_broker_whose_usage_does_not_fall_is_full_and_gives_load():
     assert lab.words[-1] == {"a": {"slow"}}
     assert not [move for move in lab.moves if move.destination == "a"]
     assert lab.asked("a") < 0.75 * min(map(lab.asked, "bcdefgh"))
+
+
+def test_a_broker_whose_network_is_full_is_full_though_its_cpu_is_busier_and_falls():
+    """Most of its CPU is spent on small messages, which are taken first."""
+    lab = Lab(rates=[2_500.0 if number % 2 else 5.0 for number in range(80)])
+    lab.demand = [0.05 if number % 2 else 8.0 for number in range(80)]
+    lab.run(5)
+    lab.able = {"a": 20.0}
+    lab.run(25)
+    assert {"a": {"doubted"}} in lab.words
+    assert lab.words[-1] == {"a": {"slow"}}
+    assert {"a": {"corrected"}} not in lab.words
+
+
+def test_a_slow_broker_that_was_filled_and_recovers_was_full():
+    """Its first bundles have never been seen elsewhere: they grow when it is relieved, which is no exaggeration."""
+    lab = Lab(able={"a": 20.0}, owners=[name for name in "bcdefgh" for _ in range(11)] + ["a"] * 3)
+    lab.run(40)
+    assert {"a": {"doubted"}} in lab.words
+    assert lab.words[-1] == {"a": {"slow"}}
+    assert {"a": {"corrected"}} not in lab.words
 
 
 @pytest.mark.parametrize("grown", [range(80), range(0, 80, 4)])
