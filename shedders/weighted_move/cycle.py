@@ -21,6 +21,7 @@ from shedders.weighted_move.evidence import PROBE, factor_of
 from shedders.weighted_move.loads import (
     MEMORY,
     RESOURCES,
+    SETTLED_S,
     TINY,
     BrokerLevel,
     BundleDemand,
@@ -39,7 +40,6 @@ from shedders.weighted_move.memory import BrokerHistory, Memory
 from shedders.weighted_move.search import REST, FilterRefusals, MoveRules, MoveSearch, Step
 from shedders.weighted_move.settings import WeightedMoveSettings
 
-SETTLED_S = 300.0  # bundles that others (a drain, for example) have moved stay for this time: their load has to settle
 BACK = 30.0  # a move straight back has to gain this many times more
 AGAIN = 5.0  # another move of a bundle that has just come likewise
 PAID = 0.1  # price of acting for each minute in which a move has to pay: a gap of this size for a minute

@@ -12,7 +12,7 @@ reported ones share what their broker has beyond those.
 
 Direct memory may also be a high-water mark, which no move makes smaller. It counts only while some broker uses more of it than of
 anything else, and more than `SCARCE` of its limit; if less than half of it is `idle`; and if it follows moves: after `FEWEST`
-times that it did not fall by `FOLLOWS` of what a plan took away within `FIRST_S` it does not count for `HOLD_S`.
+times that it did not fall by `FOLLOWS` of what a plan took away within `SETTLED_S` it does not count for `HOLD_S`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,13 @@ from loaddata.model.broker_load import BrokerLoad
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST
 from shedders.weighted_move.evidence import FEWEST, HOLD_S, SHOWS
-from shedders.weighted_move.loads import OTHERS, MemoryCosts, fit_parts, memory_share, per, traffic_of
+from shedders.weighted_move.loads import OTHERS, SETTLED_S, MemoryCosts, fit_parts, memory_share, per, traffic_of
 
-SCARCE, KEPT = (
-    0.4,
-    0.8,
-)  # part of a limit from which memory may be scarce; once it counts, it does so until a fifth below
+SCARCE = 0.4  # part of a limit from which memory may be scarce
+KEPT = 0.8  # once it counts, it does so until a fifth below that
 FOLLOWS = 0.5  # part of the memory that has to follow traffic, and of what was moved away that has to show
 TENANTS_MAX = 16  # tenants with a cost of their own, those with the most traffic; the others have one together
 BROKERS_MAX = 128  # brokers that are compared: of more, some at equal distances by their memory
-FIRST_S = (
-    300.0  # the first figures count as ones that have lasted for this time; after it what was moved away has to show
-)
 
 _Amount = Annotated[float, Field(ge=0, le=MOST)]
 
@@ -93,7 +88,7 @@ class MemoryEvidence(BaseModel):
             fell = shares.get(name, 0.0) <= row.before - FOLLOWS * row.taken
             if not self.counts or (row.at_s >= now_s - 1 and name not in touched) or name not in shares:
                 del self.sent[name]
-            elif fell or now_s - row.at_s >= FIRST_S:
+            elif fell or now_s - row.at_s >= SETTLED_S:
                 self.strikes = 0 if fell else self.strikes + 1
                 del self.sent[name]
         if self.strikes >= FEWEST:
@@ -144,7 +139,7 @@ class MemoryEvidence(BaseModel):
         size = len(kept) + len(new) + 3
         if new or len(kept) < len(self.tenants) or [len(row) for row in self.products] != [size] * size:
             self.tenants = sorted([*kept, *new])
-            self.products, self.learnt_s = [[0.0] * size for _ in range(size)], FIRST_S
+            self.products, self.learnt_s = [[0.0] * size for _ in range(size)], SETTLED_S
 
     def _add(self, rows: Sequence[Sequence[float]], passed_s: float) -> None:
         if not rows:

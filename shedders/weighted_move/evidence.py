@@ -36,16 +36,16 @@ from shedders.model.readings import MOST, is_sound, share_of
 from shedders.weighted_move.loads import SAMPLES, memory_share
 
 TRACKED = 1_000  # bundles that are compared, the largest
-RECENT_S = (
-    600.0  # older traffic is not compared; a suspect from which too little could be taken within it counts as wrong
-)
+RECENT_S = 600.0  # older traffic is not compared; of a suspect from which too little could be taken within it figures are wrong
 WEIGHT = 0.3  # of the present traffic in the recent one
 WRONG = 0.15  # a smaller offset may be chance; where all load changes by half as much, it hides what single brokers do
 SURE = 4.5  # multiple of the error that is not chance
-FEWEST, WITNESSES = 3, 8  # fewer bundles show nothing; the newest witnesses that are kept of a broker
+FEWEST, WITNESSES = (
+    3,
+    8,
+)  # fewer bundles, or decisions in a row, show nothing; the newest witnesses that are kept of a broker
 AGREEING, ALIKE = 0.75, 0.25  # part of the bundles that have to agree, within `ALIKE`
 AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that something limits
-LASTS = 3  # decisions in a row that have to see a jump, or a peak
 FULL = 0.85  # a broker with this usage of a limit may serve less than it is asked, for a known reason
 PROBE, SHOWS = 0.2, 0.08  # part of a suspect's load that is taken; a smaller one shows nothing
 PROBE_S = 100.0  # time after which traffic has followed
@@ -66,7 +66,7 @@ Parts = tuple[_Part, _Part, _Part]
 
 
 class TrackedBundle(NamedTuple):
-    """A bundle's owner, its recent traffic there in bytes a second, its long-term average (0: too young), and what it had last."""
+    """A bundle's owner, its recent and long-term traffic there in bytes a second (0: too young), and what it had there last."""
 
     owner: str
     traffic: Annotated[float, Field(gt=0, le=MOST)]
@@ -142,10 +142,10 @@ class BrokerEvidence(BaseModel):
 
     settled: _Log = 0.0
     jump: _Log = 0.0
-    seen: Annotated[int, Field(ge=0, le=LASTS)] = 0
+    seen: Annotated[int, Field(ge=0, le=FEWEST)] = 0
     shown: _Log | None = None
     witnesses: list[tuple[str, _Log]] = []
-    at_peak: Annotated[int, Field(ge=0, le=LASTS)] = 0
+    at_peak: Annotated[int, Field(ge=0, le=FEWEST)] = 0
     full_s: _Time | None = None
     capacity: Annotated[float, Field(ge=0, le=1)] = 0.0
     since_s: _Time = 0.0
@@ -159,7 +159,7 @@ class BrokerEvidence(BaseModel):
     @property
     def unexplained(self) -> float:
         """What its bundles show beyond what is settled: its jump once that has lasted, else what its witnesses say."""
-        if self.seen >= LASTS:
+        if self.seen >= FEWEST:
             return self.jump
         return 0.0 if self.shown is None else self.shown - self.settled
 
@@ -217,7 +217,7 @@ class Evidence(BaseModel):
                 before = self.bundles[bundle]
                 change = (
                     usual.get((name, namespace), 0.0) if doubted else q
-                )  # a doubted broker's bundles keep what they had
+                )  # those of a doubted broker keep what they had
                 self.bundles[bundle] = before._replace(traffic=min(MOST, before.traffic * exp(WEIGHT * change)))
         if calm:
             off = [abs(row.q - usual["", row.namespace]) for rows in stayed.values() for row in rows]
@@ -338,7 +338,7 @@ class Evidence(BaseModel):
             least = WRONG / 2 if known is not None and known.seen else max(WRONG, SURE * error, SURE * change)
             if abs(middle) > least and alike and several and not self._is_explained(name, middle, now_s):
                 figures = self.of(name)
-                figures.jump, figures.seen = _bounded(middle), min(LASTS, figures.seen + 1)
+                figures.jump, figures.seen = _bounded(middle), min(FEWEST, figures.seen + 1)
                 long = median(row.jumped for row in stayed[name])
                 if abs(long) > WRONG and long * middle > 0:
                     figures.settle(figures.settled + middle)
@@ -430,7 +430,7 @@ class Evidence(BaseModel):
             )
             if stuck or name in self.brokers:
                 figures = self.of(name)
-                figures.at_peak = min(LASTS, figures.at_peak + 1) if stuck else 0
+                figures.at_peak = min(FEWEST, figures.at_peak + 1) if stuck else 0
 
     def _judge(self, figures: BrokerEvidence, usage: float, served: Amounts, noise: float, now_s: float) -> None:
         """Answer a probe that has shown something, begin one that is due."""
@@ -440,7 +440,7 @@ class Evidence(BaseModel):
         shows = enough and waited >= PROBE_S
         follows = probe is None or probe.follows(served)
         begun = Probe(usage, served, (0.0, 0.0, 0.0), now_s)
-        if figures.at_peak >= LASTS and (not figures.capacity or probe is not None):
+        if figures.at_peak >= FEWEST and (not figures.capacity or probe is not None):
             figures.fill(usage, now_s)
         elif figures.capacity:
             figures.capacity = max(figures.capacity, min(1.0, usage))

@@ -35,6 +35,7 @@ TINY = 1e-6  # a resource with less than this part of the largest weight does no
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out", "direct memory")
 RIDGE = 0.005  # weight of the prior: as much as brokers that differ by the root of this (7 %)
 ROUNDS = 200  # maximum number of rounds of a fit
+SETTLED_S = 300.0  # after this time load that has moved shows in all figures
 SAMPLES = 3  # with fewer samples this moment's figures count instead of the average
 OTHERS = ""  # the tenants without a cost of their own
 # CPU in percent of one core, both directions of the network in kbit/s, direct memory in MiB; or each in parts of a limit.
