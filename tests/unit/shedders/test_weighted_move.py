@@ -475,23 +475,21 @@ class Lab:
         return sum(demand for demand, owner in zip(self.demand, self.owners, strict=True) if owner == name)
 
     def seen(self) -> Cluster:
-        served, uses, rates = [], dict.fromkeys("abcdefgh", 0.0), dict.fromkeys("abcdefgh", 0.0)
+        served, brokers = [], []
         for number, (demand, owner) in enumerate(zip(self.demand, self.owners, strict=True)):
             shown = demand * MIB * self.figures.get(owner, 1.0)
             size = shown * min(1.0, self.able.get(owner, 1_000.0) / self.asked(owner))
             rate = self.rates[number] * size / (demand * MIB)
-            uses[owner] += size
-            rates[owner] += rate
             usual = (4.0 + number % 3) * MIB * (self.figures.get(owner, 1.0) if self.jump else 1.0)
             averages = [MessageAverage(rate, 0.0, each, 0.0, samples=1_000) for each in (size, usual)]
             plain = bundle(number, owner, bytes_per_s=size, msg_per_s=rate, namespace=f"t/n{number % 4}")
             served.append(replace(plain, averages=BundleAverages(*averages)))
-        brokers = []
-        for name, use in uses.items():
-            cpu, rate = use / (100 * MIB) + rates[name] / 40_000, rates[name]
-            plain = broker(name, cpu, bytes_per_s=use, msg_per_s=rate)
-            bandwidth = ResourceUsage(use * 8 / 1e3, 200 * MIB * 8 / 1e3)
-            brokers.append(replace(plain, load=replace(plain.load, bandwidth_in=bandwidth)))
+        for name in "abcdefgh":
+            mine = [each.stats for each in served if each.owner == name]
+            use, rate = sum(each.msg_throughput for each in mine), sum(each.msg_rate for each in mine)
+            plain = broker(name, use / (100 * MIB) + rate / 40_000, bytes_per_s=use, msg_per_s=rate)
+            network = ResourceUsage(use * 8 / 1e3, 200 * MIB * 8 / 1e3)
+            brokers.append(replace(plain, load=replace(plain.load, bandwidth_in=network)))
         return replace(cluster(brokers, served), now_ms=NOW_MS + self.minute * MINUTE_MS)
 
     def run(self, minutes: int) -> Lab:
