@@ -10,7 +10,7 @@ from math import fsum, inf
 from loaddata.model.broker_load import ResourceWeights
 from shedders.model.candidates import LEAST, MOST_UNSEEN, KnownBrokers, came_since
 from shedders.model.cluster import Bundle, Cluster
-from shedders.weighted_move.loads import Use, cpu_costs, inverse_of, parts_of, per, plus, traffic_of, use_of
+from shedders.weighted_move.loads import Use, cpu_costs, inverse_of, per, plus, traffic_of, use_of
 
 _NONE: Use = (0.0, 0.0, 0.0, 0.0)
 _FREE = 0, "", _NONE
@@ -100,7 +100,13 @@ class Expected:
         return least, sorted(best)
 
     def _level(self, name: str, more: Use, booked: Use) -> float:
-        return parts_of(plus(plus(self._use[name], booked), more), self._inverse[name])
+        # Written out: a storm of lookups computes it for each broker that is compared.
+        use, inverse = self._use[name], self._inverse[name]
+        return max(
+            (use[0] + booked[0] + more[0]) * inverse[0],
+            (use[1] + booked[1] + more[1]) * inverse[1],
+            (use[2] + booked[2] + more[2]) * inverse[2],
+        )
 
     def _count(self, name: str, bundles: Sequence[str]) -> None:
         """Count the bundles in flight to a broker; incrementally while the list only grows."""
