@@ -195,6 +195,7 @@ class Cycle:
         totals, settings, memory = self._totals, self._settings, self._memory
         limited = inverse[totals.scarcest]
         inverse = _use([each / totals.level for each in inverse])
+        # Bounded, so that sums of its powers stay finite.
         use = _use([min(each, 1 / (TINY * by)) if by > 0 else each for each, by in zip(use, inverse, strict=True)])
         suspected = self._suspected(name)
         takes = may_receive(self._cluster, name) and not suspected

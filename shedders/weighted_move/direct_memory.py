@@ -27,24 +27,21 @@ from pydantic import BaseModel, Field
 from loaddata.model.broker_load import BrokerLoad
 from shedders.model.cluster import Bundle
 from shedders.model.readings import MOST
-from shedders.weighted_move.evidence import FEWEST, HOLD_S, SHOWS
+from shedders.weighted_move.evidence import FEWEST, FOLLOWS, HOLD_S, SHOWS, Amount
 from shedders.weighted_move.loads import OTHERS, SETTLED_S, MemoryCosts, fit_parts, memory_share, per, traffic_of
 
 SCARCE = 0.4  # part of a limit from which memory may be scarce
 KEPT = 0.8  # once it counts, it does so until a fifth below that
-FOLLOWS = 0.5  # part of the memory that has to follow traffic, and of what was moved away that has to show
 TENANTS_MAX = 16  # tenants with a cost of their own, those with the most traffic; the others have one together
 BROKERS_MAX = 128  # brokers that are compared: of more, some at equal distances by their memory
-
-_Amount = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class TakenMemory(NamedTuple):
     """A broker's direct memory before a plan took some, and what was taken, in parts of its limit; when that was."""
 
-    before: _Amount
-    taken: _Amount
-    at_s: _Amount
+    before: Amount
+    taken: Amount
+    at_s: Amount
 
 
 class MemoryEvidence(BaseModel):
@@ -63,12 +60,12 @@ class MemoryEvidence(BaseModel):
 
     counts: bool = False
     strikes: Annotated[int, Field(ge=0, le=FEWEST)] = 0
-    held_s: _Amount = 0.0
+    held_s: Amount = 0.0
     sent: dict[str, TakenMemory] = {}
     tenants: Annotated[list[str], Field(max_length=TENANTS_MAX)] = []
-    products: list[list[_Amount]] = []
-    learnt_s: _Amount = 0.0
-    idle: _Amount = 0.0
+    products: list[list[Amount]] = []
+    learnt_s: Amount = 0.0
+    idle: Amount = 0.0
 
     def look(
         self, shares: Mapping[str, float], levels: Mapping[str, float], touched: Collection[str], now_s: float

@@ -21,9 +21,10 @@ Long-term averages cannot jump by themselves: where they do, what the broker say
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nlargest
 from math import exp, log, sqrt
+from operator import add
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -40,27 +41,23 @@ RECENT_S = 600.0  # older traffic is not compared; of a suspect from which too l
 WEIGHT = 0.3  # of the present traffic in the recent one
 WRONG = 0.15  # a smaller offset may be chance; where all load changes by half as much, it hides what single brokers do
 SURE = 4.5  # multiple of the error that is not chance
-FEWEST, WITNESSES = (
-    3,
-    8,
-)  # fewer bundles, or decisions in a row, show nothing; the newest witnesses that are kept of a broker
+FEWEST = 3  # fewer bundles, or decisions in a row, show nothing
+WITNESSES = 8  # the newest that are kept of a broker
 AGREEING, ALIKE = 0.75, 0.25  # part of the bundles that have to agree, within `ALIKE`
 AT_PEAK = 0.9  # part of the samples that are at the peak of a broker that something limits
 FULL = 0.85  # a broker with this usage of a limit may serve less than it is asked, for a known reason
 PROBE, SHOWS = 0.2, 0.08  # part of a suspect's load that is taken; a smaller one shows nothing
-PROBE_S = 100.0  # time after which traffic has followed
+PROBE_S = 100.0  # time after which reports show what was moved
+FOLLOWS = 0.5  # part of what was moved by which traffic, or direct memory, has to change
 HOLD_S = 7_200.0  # time for which what was found out holds; twice as long each time that it is found again, up to a day
 RAISE = 1.2  # factor by which a capacity is raised then, every `RECENT_S`
 STEADY = 120  # samples of a long-term average that cannot jump by itself
 
 _Log = Annotated[float, Field(ge=-5, le=5)]
-_Time = Annotated[float, Field(ge=0, le=MOST)]
-
-
-_Amount = Annotated[float, Field(ge=0, le=MOST)]
+Amount = Annotated[float, Field(ge=0, le=MOST)]
 _Part = Annotated[float, Field(ge=-1e3, le=1e3)]
 # Messages, bytes received and bytes sent in a second.
-Amounts = tuple[_Amount, _Amount, _Amount]
+Amounts = tuple[Amount, Amount, Amount]
 # Parts of these.
 Parts = tuple[_Part, _Part, _Part]
 
@@ -70,9 +67,9 @@ class TrackedBundle(NamedTuple):
 
     owner: str
     traffic: Annotated[float, Field(gt=0, le=MOST)]
-    long: _Amount
+    long: Amount
     amounts: Amounts
-    at_s: _Time
+    at_s: Amount
 
 
 class ComparedBundle(NamedTuple):
@@ -104,10 +101,10 @@ class Probe(NamedTuple):
         at_s: When it began, or when enough had moved.
     """
 
-    usage: _Amount
+    usage: Amount
     served: Amounts
     moved: Parts
-    at_s: _Time
+    at_s: Amount
 
     @property
     def part(self) -> float:
@@ -116,10 +113,10 @@ class Probe(NamedTuple):
             (part for part, amount in zip(self.moved, self.served, strict=True) if amount > 0), key=abs, default=0.0
         )
 
-    def follows(self, served: Amounts) -> bool:
-        """Whether all that it serves has changed by half of what was moved, or more; what has hardly moved says nothing."""
+    def is_proportional(self, served: Amounts) -> bool:
+        """Whether messages and bytes changed by at least `FOLLOWS` of what was moved; less than `SHOWS` is not compared."""
         return all(
-            (now - before * (1 - part / 2)) * part <= 0
+            (now - before * (1 - FOLLOWS * part)) * part <= 0
             for now, before, part in zip(served, self.served, self.moved, strict=True)
             if before > 0 and abs(part) >= SHOWS
         )
@@ -146,10 +143,10 @@ class BrokerEvidence(BaseModel):
     shown: _Log | None = None
     witnesses: list[tuple[str, _Log]] = []
     at_peak: Annotated[int, Field(ge=0, le=FEWEST)] = 0
-    full_s: _Time | None = None
+    full_s: Amount | None = None
     capacity: Annotated[float, Field(ge=0, le=1)] = 0.0
-    since_s: _Time = 0.0
-    hold_s: _Time = HOLD_S
+    since_s: Amount = 0.0
+    hold_s: Amount = HOLD_S
     probe: Probe | None = None
 
     @property
@@ -261,21 +258,18 @@ class Evidence(BaseModel):
             amounts = _amounts(bundle.averages.short)
             if before is not None and now_s - before.at_s <= RECENT_S:
                 q = min(4.0, max(-4.0, log(traffic / before.traffic)))
-                messages, inwards, outwards = (
-                    old + more for old, more in zip(held[before.owner], before.amounts, strict=True)
-                )
-                held[before.owner] = messages, inwards, outwards
+                held[before.owner] = _each(add, held[before.owner], before.amounts)
                 if owner == before.owner:
                     jumped = log(long / before.long) if long > 0 < before.long else 0.0
                     stayed[owner].append(ComparedBundle(name, bundle.namespace, q, jumped))
                     recent = before.traffic
                 else:
                     arrived.append((bundle.namespace, before.owner, owner, q, before.amounts, amounts))
-            self.bundles[name] = TrackedBundle(owner, min(MOST, recent), long, amounts, now_s)
+            self.bundles[name] = TrackedBundle(owner, recent, long, amounts, now_s)
         self.bundles = {name: row for name, row in self.bundles.items() if now_s - row.at_s <= RECENT_S}
         return stayed, [
-            ArrivedBundle(space, source, destination, q, _parts(gone, held[source]), _parts(come, held[destination]))
-            for space, source, destination, q, gone, come in arrived
+            ArrivedBundle(space, source, to, q, _each(share_of, gone, held[source]), _each(share_of, come, held[to]))
+            for space, source, to, q, gone, come in arrived
         ]
 
     def _measured(self, cluster: Cluster, loads: Mapping[str, BrokerLoad]) -> dict[str, Bundle]:
@@ -300,7 +294,7 @@ class Evidence(BaseModel):
         for _, name, bundle in [*largest, *extra]:
             short = bundle.averages.short
             hidden = bundle.in_flight or bundle.secondhand or bundle.estimated or short.samples < SAMPLES
-            if bundle.owner in loads and not hidden and is_sound(short) and short.msg_throughput > 0:
+            if bundle.owner in loads and not hidden and is_sound(short) and 0 < short.msg_throughput <= MOST:
                 measured[name] = bundle
         return measured
 
@@ -349,9 +343,11 @@ class Evidence(BaseModel):
     def _is_explained(self, name: str, jump: float, now_s: float) -> bool:
         """Whether a jump has a known cause: the broker was close to a limit, or it may be full, and is relieved."""
         figures = self.brokers.get(name)
-        if figures is not None and (figures.capacity or figures.probe is not None) and jump > 0:
-            return True
-        return not (figures is not None and figures.capacity) and self._is_full(name, now_s)
+        if figures is None:
+            return False
+        if figures.capacity:
+            return jump > 0
+        return (figures.probe is not None and jump > 0) or self._is_full(name, now_s)
 
     def _is_full(self, name: str, now_s: float) -> bool:
         """Whether a broker was close to a limit lately."""
@@ -409,10 +405,8 @@ class Evidence(BaseModel):
         figures = self.brokers.get(name)
         if figures is not None and figures.probe is not None:
             probe = figures.probe
-            messages, inwards, outwards = (
-                min(1e3, max(-1e3, old + sign * part)) for old, part in zip(probe.moved, parts, strict=True)
-            )
-            moved = probe._replace(moved=(messages, inwards, outwards))
+            total = _each(lambda old, part: min(1e3, max(-1e3, old + sign * part)), probe.moved, parts)
+            moved = probe._replace(moved=total)
             shows = abs(probe.part) < SHOWS <= abs(moved.part)
             figures.probe = moved._replace(at_s=now_s) if shows else moved
 
@@ -438,13 +432,13 @@ class Evidence(BaseModel):
         enough = probe is not None and abs(probe.part) >= max(SHOWS, 3 * noise)
         waited = now_s - probe.at_s if probe is not None else 0.0
         shows = enough and waited >= PROBE_S
-        follows = probe is None or probe.follows(served)
+        proportional = probe is None or probe.is_proportional(served)
         begun = Probe(usage, served, (0.0, 0.0, 0.0), now_s)
         if figures.at_peak >= FEWEST and (not figures.capacity or probe is not None):
             figures.fill(usage, now_s)
         elif figures.capacity:
             figures.capacity = max(figures.capacity, min(1.0, usage))
-            if unexplained < -WRONG or (shows and not follows):
+            if unexplained < -WRONG or (shows and not proportional):
                 figures.fill(usage, now_s)
             elif now_s - figures.since_s >= figures.hold_s and (probe is None or shows or waited >= RECENT_S):
                 figures.probe = begun if figures.capacity < 1 else None
@@ -455,7 +449,7 @@ class Evidence(BaseModel):
             figures.probe = begun if unexplained < -WRONG and usage < FULL else None
         elif unexplained > -WRONG / 2 and not enough:
             figures.probe = None  # it has recovered by itself
-        elif shows and not follows:
+        elif shows and not proportional:
             figures.fill(usage, now_s)
         elif shows or waited >= RECENT_S:
             figures.settle(figures.settled + unexplained)
@@ -474,6 +468,7 @@ def _amounts(traffic: TrafficRates | BrokerLoad) -> Amounts:
     return min(MOST, traffic.msg_rate), traffic.msg_throughput_in, traffic.msg_throughput_out
 
 
-def _parts(amounts: Amounts, of: Amounts) -> Parts:
-    messages, inwards, outwards = map(share_of, amounts, of)
+def _each(how: Callable[[float, float], float], these: Parts, those: Parts) -> Parts:
+    """Messages with messages, and each direction's bytes with its own."""
+    messages, inwards, outwards = map(how, these, those)
     return messages, inwards, outwards

@@ -13,9 +13,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from shedders.model.cluster import Bundle, Cluster
-from shedders.model.readings import MOST
 from shedders.weighted_move.direct_memory import MemoryEvidence
-from shedders.weighted_move.evidence import RECENT_S, TRACKED, Evidence
+from shedders.weighted_move.evidence import RECENT_S, TRACKED, Amount, Evidence
 from shedders.weighted_move.loads import Use, price
 from statechannel.protocol.bundle import parse_key
 
@@ -26,8 +25,6 @@ NOISE = 0.03  # prior for the noise of a broker, in parts of its level
 NOISE_SHARE = 1 / 20  # weight of a new reading in the noise
 SAFETY = 5.0  # noise alone makes a debt of the price with a probability of about e^(-2 * this) at the most
 FORMER_MAX = 12  # former brokers of each
-
-Amount = Annotated[float, Field(ge=0, le=MOST)]
 
 
 class BrokerHistory(NamedTuple):

@@ -95,8 +95,10 @@ def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_gra
 
     def passes(problem: BaseException) -> bool:
         nonlocal known_s
-        if is_transient(problem) or not is_topic_missing(problem):
-            return is_transient(problem)
+        if is_transient(problem):
+            return True
+        if not is_topic_missing(problem):
+            return False
         known_s = min(known_s, time.monotonic() + topic_grace_s)
         return time.monotonic() < known_s
 
