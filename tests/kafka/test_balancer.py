@@ -308,6 +308,10 @@ async def test_the_manager_is_switched_under_load_and_every_lookup_is_answered(c
             if one.name == "statechannel_assign_seconds_count" and one.value
         ]
         assert {one.labels["reason"] for one in found} >= {"modular", "weighted-move"}
+        # A move by the leader between the request's version and its record would be answered with `stale-version`.
+        await asyncio.to_thread(cluster.outside, "policy", "set", "shedding", "off", "--reason", "splits only")
+        await asyncio.to_thread(cluster.wait, lambda: cluster.decisions()[-1]["skipped"] == "shedding-off")
+        await asyncio.to_thread(cluster.wait, lambda: None not in cluster.owners().values())
         parent = await _splits_that_a_balancer_wants(cluster, channel, member)
     async with asyncio.timeout(WAIT_S):
         while None in (owners := await asyncio.to_thread(cluster.owners)).values():  # noqa: ASYNC110  # one may be moving
