@@ -79,9 +79,10 @@ def _operation(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": _responses(route, schemas),
     }
-    if route.body is not None:
-        schema = _schema_of(route.body, schemas)
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if route.body is not None and not route.body_in_query:
+        required = any(field.is_required() for field in route.body.model_fields.values())
+        content = {"application/json": {"schema": _schema_of(route.body, schemas)}}
+        operation["requestBody"] = {"required": required, "content": content}
     return operation
 
 
@@ -99,9 +100,10 @@ def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
 
 
 def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
-    if route.query is None:
+    asked = route.body if route.body_in_query else route.query
+    if asked is None:
         return []
-    _, document = models_json_schema([(route.query, "validation")])
+    _, document = models_json_schema([(asked, "validation")])
     model = next(iter(document["$defs"].values()))
     required = model.get("required", [])
     return [

@@ -117,11 +117,11 @@ class ApiRoute:
         about: A sentence.
         role: Least role of the caller.
         answer: Type of the document; pydantic makes its schema.
+        body: Of JSON; none that is sent is one without members.
         statuses: Of answers that are no problem.
         reasons: Codes of problems that this route has beyond those of all routes.
         acts: It changes something: it takes an `Idempotency-Key`, and is written to the log with who asked.
         bounds_time: `http.answer_timeout_s` applies; actions wait as long as the caller prefers.
-        body_optional: No body means one without members.
     """
 
     method: str
@@ -137,7 +137,11 @@ class ApiRoute:
     reasons: tuple[str, ...] = ()
     acts: bool = False
     bounds_time: bool = True
-    body_optional: bool = False
+
+    @property
+    def body_in_query(self) -> bool:
+        """Its arguments go by query: many clients and proxies send no body with DELETE. One that is sent is understood."""
+        return self.method == "DELETE" and self.body is not None
 
 
 class RouteMaker(Protocol):

@@ -441,7 +441,7 @@ class PulsarPaths:
         ) -> ApiRoute:  # fmt: skip
             return ApiRoute(
                 method, path, f"pulsar-{name}", about, role, handler, None, query=query, body=body, statuses=(204,),
-                acts=True, bounds_time=False, body_optional=name != "set-isolation",
+                acts=True, bounds_time=False,
             )  # fmt: skip
 
         return [

@@ -1,0 +1,54 @@
+"""What calls of the admin API have: bodies or none, arguments by query, and checks that executing brokers make themselves."""
+
+import pytest
+
+from statechannel.engine.commands import Rejected
+from tests.support.http_fakes import BUNDLE, PATH, accept, rigged
+
+MOVE = {"destination": "b2"}
+OLD = {"namespace": "t/n", "reason": "old"}
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "application/json"}, {"Content-Type": "text/plain"}])
+async def test_no_body_is_one_without_members(headers):
+    async with rigged() as (rig, client):
+        for action in ("unload", "split"):
+            answer = await client.post(f"{PATH}/{action}", headers={**headers, "Prefer": "wait=5"})
+            assert answer.status_code == 200, answer.text
+        assert rig.requests.written[-1].args == {"name": BUNDLE, "parts": 2}
+        answer = await client.post(f"{PATH}/transfer", headers=headers)
+        assert (answer.status_code, answer.json()["detail"]) == (400, "destination: Field required")
+
+
+@pytest.mark.parametrize(("query", "body"), [("?reason=old", None), ("", {"reason": "old"}), ("?reason=old", {})])
+async def test_arguments_of_delete_come_by_query_and_in_a_body_that_is_sent_count_as_well(query, body):
+    async with rigged() as (rig, client):
+        answer = await client.request("DELETE", f"/v1/namespaces/t/n{query}", json=body, headers={"Prefer": "wait=5"})
+        assert (answer.status_code, rig.requests.written[-1].args) == (200, OLD)
+        tried = await client.request("DELETE", f"/v1/namespaces/t/n{query}&dry_run=true".replace("n&", "n?"), json=body)
+        assert (tried.json()["dry_run"], len(rig.requests.written)) == (True, 1)
+
+
+@pytest.mark.parametrize("query", ["reason=a&reason=b", "dry_run=perhaps", "sudo=true", "reason="])
+async def test_arguments_of_delete_are_checked_as_those_of_bodies(query):
+    async with rigged() as (rig, client):
+        for sent in (None, {"reason": "c"}):
+            answer = await client.request("DELETE", f"/v1/namespaces/t/n?{query}", json=sent)
+            assert (answer.status_code, answer.json()["reason"], rig.requests.written) == (400, "bad-request", [])
+
+
+@pytest.mark.parametrize("reason", ["disks", "forced past the filters: not so"])
+async def test_where_every_broker_checks_moves_itself_one_request_is_enough(reason):
+    def filtered(request):
+        return accept(request) if request.args["force"] else Rejected("filtered", "b2 is cordoned")
+
+    async with rigged(filtered) as (rig, client):
+        rig.cluster.checks = frozenset({"may-take"})
+        wait = {"Prefer": "wait=5"}
+        answer = await client.post(f"{PATH}/transfer", json={**MOVE, "reason": reason}, headers=wait)
+        assert (answer.status_code, answer.json()["reason"]) == (409, "filtered")
+        assert answer.json()["operation"] == rig.requests.written[0].id
+        assert [(request.asked, request.args["force"]) for request in rig.requests.written] == [("transfer", False)]
+        forced = await client.post(f"{PATH}/transfer", json={**MOVE, "force": True}, headers=wait)
+        assert forced.status_code == 200
+        assert rig.requests.written[-1].args["force"]
