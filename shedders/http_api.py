@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
-from typing_extensions import TypedDict
 from ulid import ULID
 
 from shedders.cli.drain import cordons, follower
@@ -19,7 +18,7 @@ from shedders.policies.topic import PolicyWriteOutcome
 from shedders.queries.policies import DRAIN
 from statechannel.broker.request_writer import balancer_args
 from statechannel.clocks import now_ms
-from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
+from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, ActionDocument, operation_of
 from statechannel.http_api.change_sources import ChangeSource, Fold
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, TopicAnswers
@@ -76,18 +75,9 @@ class DrainBody(ActionBody):
     force: bool = Field(False, description="Also move bundles that policies forbid elsewhere. Takes the role force.")
 
 
-class DrainDocument(TypedDict, total=False):
+class DrainDocument(ActionDocument, total=False):
     """A drain that has begun, or a dry run."""
 
-    operation: str
-    broker: str
-    answer: str
-    leader_api: str | None
-    outcome: str
-    result: str
-    facts: dict[str, Any]
-    dry_run: bool
-    would: list[str]
     notes: list[str]
 
 

@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, create_model, field_validator
 from typing_extensions import TypedDict
@@ -20,6 +20,7 @@ from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
 from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, Handler
 from statechannel.operations import outcomes
+from statechannel.operations.outcomes import OutcomeName
 from statechannel.operations.request_record import Request
 from statechannel.operations.table import ARGUMENTS, MAY_TAKE, OPERATIONS, Addressee, RequestCommand, move_args
 from statechannel.protocol.bundle import is_new_namespace
@@ -83,10 +84,10 @@ class ActionDocument(TypedDict, total=False):
 
     operation: str
     executed_by: str | None
-    answer: str
+    answer: Literal["accepted", "rejected", "unknown", "pending"]
     leader_api: str | None
     expired: bool
-    outcome: str
+    outcome: OutcomeName
     bundle: str | None
     broker: str
     generation: int

@@ -20,6 +20,8 @@ EVERYWHERE: Final = (
 )  # fmt: skip
 """Codes that every route may answer with."""
 OF_BODIES: Final = ("body-too-large", "foreign-page", "receive-timeout", "wrong-media-type")
+_TAGS: Final = {"": "api", "openapi.json": "api", "why-not": "why"}
+"""Of paths whose first part is none."""
 _MISSING: Final = frozenset({"unknown-namespace", "unknown-bundle"})
 _REFERENCES: Final = "#/components/schemas/{model}"
 _PARAMETER: Final = re.compile(r"\{([a-z_]+)(?::path)?\}")
@@ -41,6 +43,11 @@ _ABOUT_PATHS: Final[Mapping[str, str]] = {
 }
 
 
+def public(routes: Sequence[ApiRoute]) -> list[ApiRoute]:
+    """Without Pulsar's, which have a description of their own, and those that only the page asks for."""
+    return [route for route in routes if f"{route.path}/".startswith("/v1/") and not route.path.startswith("/v1/page/")]
+
+
 def document_of(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """The document."""
     schemas: dict[str, Any] = {}
@@ -58,6 +65,7 @@ def document_of(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
+        "tags": [{"name": name} for name in sorted({tag_of(route) for route in routes})],
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),
@@ -71,10 +79,17 @@ def shown_path(route: ApiRoute) -> str:
     return _PARAMETER.sub(r"{\1}", route.path)
 
 
+def tag_of(route: ApiRoute) -> str:
+    """What it is about: the first part of its path."""
+    part = f"{route.path}/".split("/")[2]
+    return _TAGS.get(part, part)
+
+
 def _operation(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.about,
+        "tags": [tag_of(route)],
         "x-role": route.role.value,
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": _responses(route, schemas),
@@ -124,9 +139,10 @@ def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     if route.acts:
         headers = [
             ("Idempotency-Key", "The same call with the same key acts once.", text | {"maxLength": 255}),
-            ("Prefer", "`wait=SECONDS`: wait for the end.", text),
             ("Statechannel-Client", "Who calls, where there is no bearer token.", text),
         ]
+    if not route.bounds_time and route.answer is not bytes:
+        headers.append(("Prefer", "`wait=SECONDS`: wait for the end.", text))
     if route.acts and "{range}" in route.path:
         headers.append(("If-Match", "ETag of the bundle: act only on this state.", text))
     return [

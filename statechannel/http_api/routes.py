@@ -117,7 +117,7 @@ class ApiRoute:
         about: A sentence.
         role: Least role of the caller.
         answer: Type of the document; pydantic makes its schema.
-        body: Of JSON; none that is sent is one without members.
+        body: Of JSON; without any, the same as `{}`.
         statuses: Of answers that are no problem.
         reasons: Codes of problems that this route has beyond those of all routes.
         acts: It changes something: it takes an `Idempotency-Key`, and is written to the log with who asked.
@@ -140,7 +140,7 @@ class ApiRoute:
 
     @property
     def body_in_query(self) -> bool:
-        """Its arguments go by query: many clients and proxies send no body with DELETE. One that is sent is understood."""
+        """Its arguments are in the query: many clients and proxies send no body with DELETE. A body that is sent counts, too."""
         return self.method == "DELETE" and self.body is not None
 
 

@@ -3,7 +3,10 @@
 import pytest
 
 from statechannel.engine.commands import Rejected
-from tests.support.http_fakes import BUNDLE, PATH, accept, rigged
+from statechannel.http_api.openapi import document_of, public
+from statechannel.http_api.routes import PENDING
+from statechannel.operations import outcomes
+from tests.support.http_fakes import BUNDLE, PATH, Rig, accept, http_settings, rigged
 
 MOVE = {"destination": "b2"}
 OLD = {"namespace": "t/n", "reason": "old"}
@@ -52,3 +55,16 @@ async def test_where_every_broker_checks_moves_itself_one_request_is_enough(reas
         forced = await client.post(f"{PATH}/transfer", json={**MOVE, "force": True}, headers=wait)
         assert forced.status_code == 200
         assert rig.requests.written[-1].args["force"]
+
+
+def test_the_description_is_enough_for_generated_clients():
+    document = document_of(public(Rig(http_settings()).routes))
+    calls = {call["operationId"]: call for path in document["paths"].values() for call in path.values()}
+    assert not [path for path in document["paths"] if "/page/" in path]
+    assert all(len(call["tags"]) == 1 and call["tags"][0].isalpha() for call in calls.values())
+    prefer = {name for name, call in calls.items() if any(item["name"] == "Prefer" for item in call["parameters"])}
+    assert prefer == {"transfer", "unload", "split", "assign", "create-namespace", "delete-namespace", "show-operation"}
+    schemas = {name: schema.get("properties", {}) for name, schema in document["components"]["schemas"].items()}
+    assert set(schemas["ActionDocument"]["outcome"]["enum"]) == set(outcomes._TYPES)
+    assert set(schemas["RequestDocument"]["answer"]["enum"]) == {*outcomes.Answer, PENDING}
+    assert {"$ref": "#/components/schemas/State"} in schemas["BundleRow"]["state"]["anyOf"]

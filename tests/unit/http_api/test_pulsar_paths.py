@@ -15,7 +15,7 @@ from shedders import http_api as balancer_routes
 from shedders.policies.book import PolicyBook
 from shedders.queries import policies as policy_queries
 from statechannel.engine.commands import Done, Owned, Rejected, Unknown, Unowned
-from statechannel.http_api.openapi import document_of
+from statechannel.http_api.openapi import document_of, public
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.pulsar import documents
 from statechannel.http_api.pulsar.documents import BundleSplitQuery, NewIsolation, NewNamespace
@@ -63,7 +63,7 @@ async def test_they_are_off_by_default_and_not_in_the_description_of_the_api():
             assert (await client.get(path)).json()["reason"] == "no-such-path"
     async with pulsar() as (_, client):
         document = (await client.get("/v1/openapi.json")).json()
-        assert document == json.loads(json.dumps(document_of(rig.routes)))
+        assert document == json.loads(json.dumps(document_of(public(rig.routes))))
 
 
 @pytest.mark.parametrize(

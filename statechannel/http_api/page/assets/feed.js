@@ -17,7 +17,7 @@ export class Refused extends Error {
 }
 
 export async function ask(path, method = "GET", body = null, more = {}) {
-  const sent = method === "DELETE" ? null : body; // its arguments go by query
+  const sent = method === "DELETE" ? null : body; // its arguments are the query
   const answer = await fetch(sent === body ? path : `${path}?${new URLSearchParams(body)}`, {
     method,
     headers: headers(body === null ? more : { "Content-Type": "application/json", "Statechannel-Client": "page", ...more }),
