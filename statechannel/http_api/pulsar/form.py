@@ -18,6 +18,7 @@ ROOTS: Final = ("/admin/", "/lookup/")
 REASON_HEADER: Final = "Statechannel-Reason"
 """Header of a refusal with its stable code: `reason` of Pulsar's body is a sentence."""
 PULSAR_STATUSES: Final[Mapping[str, int]] = {
+    "bad-name": HTTPStatus.PRECONDITION_FAILED,
     "bad-split": HTTPStatus.PRECONDITION_FAILED,
     "no-such-path": HTTPStatus.NOT_IMPLEMENTED,
     "unknown-bundle": HTTPStatus.PRECONDITION_FAILED,

@@ -57,6 +57,13 @@ async def test_where_every_broker_checks_moves_itself_one_request_is_enough(reas
         assert rig.requests.written[-1].args["force"]
 
 
+@pytest.mark.parametrize("name", ["t/..", "./n", "../.."])
+async def test_a_namespace_that_clients_cannot_address_is_not_created(name):
+    async with rigged() as (rig, client):
+        answer = await client.post("/v1/namespaces", json={"namespace": name})
+        assert (answer.status_code, answer.json()["reason"], rig.requests.written) == (400, "bad-request", [])
+
+
 def test_the_description_is_enough_for_generated_clients():
     document = document_of(public(Rig(http_settings()).routes))
     calls = {call["operationId"]: call for path in document["paths"].values() for call in path.values()}

@@ -100,11 +100,7 @@ async def test_reads(path, document):
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [
-        ("/admin/v2/brokers/health", "ok"),
-        ("/admin/v2/brokers/health?brokerId=b2", "ok"),
-        (f"{TOPIC}/bundle", RANGE),
-    ],
+    [("/admin/v2/brokers/health", "ok"), ("/admin/v2/brokers/health?brokerId=b2", "ok"), (f"{TOPIC}/bundle", RANGE)],
 )
 async def test_plain_texts(path, text):
     async with pulsar() as (_, client):
@@ -134,6 +130,7 @@ async def test_plain_texts(path, text):
         ("DELETE", f"{ISOLATIONS}/".replace("bundle-state", "other") + "p", 412, "bad-request"),
         ("GET", "/lookup/v2/topic/persistent/x/y/z", 404, "unknown-namespace"),
         ("GET", "/lookup/v2/topic/queue/t/n/z", 412, "bad-request"),
+        ("PUT", "/admin/v2/namespaces/t/%2E%2E", 412, "bad-request"),
         ("GET", "/lookup/v2/destination/persistent/t/c/n/z", 501, "not-supported"),
         ("GET", "/admin/v3/functions", 501, "not-supported"),
         ("DELETE", f"{NAMESPACE}/{RANGE}", 501, "not-supported"),
