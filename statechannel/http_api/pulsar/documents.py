@@ -113,7 +113,7 @@ class NewNamespace(RequestModel):
 class AutoFailover(RequestModel):
     """When stand-by brokers may be used."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)  # as Pulsar's Jackson
 
     policy_type: str = Field(max_length=64)
     parameters: dict[str, str] = Field({}, max_length=100)
