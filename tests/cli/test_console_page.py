@@ -2,6 +2,7 @@
 
 import re
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import httpx
@@ -139,11 +140,19 @@ def test_the_page_goes_back_in_time_and_compares(browser):
         page.fill("#time-at", "0:0")
         page.press("#time-at", "Enter")
         seen.shows("#time-text", "change 1.")
-        page.fill("#time-at", "yesterday")
-        page.press("#time-at", "Enter")
-        seen.shows("#time-text", "yesterday is no time and no offset")
+        for text, shown in [
+            ("yesterday", "yesterday is no time and no offset"),
+            ("-1", "-1 is no time"),
+            (page.inner_text("#time-body .here")[:8], f"{datetime.now(UTC):%Y-%m-%d}"),
+            (f"{datetime.now(UTC):%H:%M}", f"{datetime.now(UTC):%Y-%m-%d}"),
+        ]:
+            page.fill("#time-at", text)
+            page.press("#time-at", "Enter")
+            seen.shows("#time-text", shown)
         page.click("#time-live")
         seen.shows("#time-text", "The page shows the present.")
+        page.click("#time-next")
+        seen.shows("#time-text", "There is no later change yet.")
         assert seen.errors == []
 
 
@@ -281,7 +290,7 @@ def test_a_topic_leads_to_its_bundle_and_history(browser, busy):
         seen.shows("#bundle-body", "b3 was lost")
         seen.page.fill("#search-name", "nonsense")
         seen.page.press("#search-name", "Enter")
-        seen.shows("#bundle-body", "there is no bundle of nonsense")
+        seen.shows("#bundle-body", "nonsense is in no namespace")
 
 
 def test_a_caller_who_may_only_read_sees_no_action(browser, busy):
@@ -355,6 +364,10 @@ def test_what_is_typed_during_a_dry_run_has_had_none(browser, busy):
         page.fill("#search-name", "t/n/topic")
         page.press("#search-name", "Enter")
         page.get_by_role("button", name="Transfer…").click()
+        page.get_by_role("button", name="Show what would happen").click()
+        assert page.locator("#act-to:invalid").count() == 1, "it is asked for, and not as an error of the API"
+        names = page.eval_on_selector_all("#act-brokers option", "all => all.map(it => it.value)")
+        assert sorted(names) == ["b1", "b2", "b4"], "b3 is lost"
         page.fill("#act-to", "b2")
         with page.expect_request("**/transfer"):
             page.get_by_role("button", name="Show what would happen").click()

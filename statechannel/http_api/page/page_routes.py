@@ -15,12 +15,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from statechannel.audit.report.ownership import shared_style
-from statechannel.engine.commands import Owned, Undetermined, Unowned
 from statechannel.errors import StateChannelError
 from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
 from statechannel.http_api.page.past_page import difference, past_document, step_fields
-from statechannel.http_api.problems import ProblemError
+from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import streamed
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, Handler
 from statechannel.protocol.bundle import is_bundle, parse_key
@@ -257,30 +256,18 @@ class PageReads:
 
     async def bundle(self, call: ApiCall) -> ApiAnswer:
         """A bundle or the bundle of a topic: what it is, and its newest changes."""
-        name = call.query.name
-        bundle = name if is_bundle(name) else ""
+        name, journal = call.query.name, self._feed.view.journal
         outcome = await self._cluster.lookup(name)
-        if not bundle:
-            if not isinstance(outcome, Owned | Unowned | Undetermined) or not (bundle := _bundle_of(outcome)):
-                raise ProblemError(
-                    "bad-request",
-                    f"there is no bundle of {name[:200]}",
-                    hint="Use tenant/namespace/topic, or a bundle.",
-                )
+        bundle = name if is_bundle(name) else _bundle_of(outcome)
         parts = parse_key(bundle.encode())
+        row = None if parts is None else await self._cluster.bundle(bundle)
+        steps = [] if parts is None else journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
+        if row is None and not steps and not is_success(outcome):
+            raise of_outcome(outcome, name=name)
         if parts is None:
-            raise ProblemError("bad-request", f"{name[:200]} is not a bundle")
-        journal = self._feed.view.journal
-        steps = journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
-        return ApiAnswer(
-            {
-                "asked": name,
-                "bundle": bundle,
-                "row": await self._cluster.bundle(bundle),
-                "history": [step_fields(journal.table, step) for step in steps],
-                "whole": journal.is_whole,
-            }
-        )
+            raise ProblemError("bad-request", f"{name[:200]} belongs to a broker by rule", hint="It has no bundle.")
+        history = [step_fields(journal.table, step) for step in steps]
+        return ApiAnswer({"asked": name, "bundle": bundle, "row": row, "history": history, "whole": journal.is_whole})
 
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)

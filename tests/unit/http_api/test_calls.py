@@ -2,7 +2,7 @@
 
 import pytest
 
-from statechannel.engine.commands import Rejected
+from statechannel.engine.commands import NotFound, Rejected, Undetermined
 from statechannel.http_api.openapi import document_of, public
 from statechannel.http_api.routes import PENDING
 from statechannel.operations import outcomes
@@ -62,6 +62,30 @@ async def test_a_namespace_that_clients_cannot_address_is_not_created(name):
     async with rigged() as (rig, client):
         answer = await client.post("/v1/namespaces", json={"namespace": name})
         assert (answer.status_code, answer.json()["reason"], rig.requests.written) == (400, "bad-request", [])
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "status"),
+    [
+        ("x/nope/a", NotFound("unknown-namespace", "there is no namespace x/nope"), 404),
+        (BUNDLE.replace("t/n", "x/nope"), NotFound("unknown-namespace", "there is no namespace x/nope"), 404),
+        ("nonsense", NotFound("bad-name", "`nonsense` is not the name of a topic or bundle"), 404),
+        ("t/n/a", Undetermined("replaying", "not read to its end"), 503),
+    ],
+)
+async def test_what_the_page_does_not_find_has_the_code_and_words_of_lookups(name, outcome, status):
+    async def lookup(_):
+        return outcome
+
+    async with rigged() as (rig, client):
+        rig.cluster.lookup = lookup
+        for path in ("page/bundle", "lookup"):
+            problem = (await client.get(f"/v1/{path}", params={"name": name})).json()
+            assert (problem["status"], problem["reason"], problem["message"]) == (
+                status,
+                outcome.reason,
+                outcome.message,
+            )
 
 
 def test_the_description_is_enough_for_generated_clients():

@@ -2,7 +2,7 @@
 import { byId, hear } from "./parts.js";
 
 const FIRST_MS = 500, LONGEST_MS = 10_000;
-export const state = { role: "read", caller: "" };
+export const state = { role: "read", caller: "", brokers: [] };
 
 function headers(more = {}) {
   const token = sessionStorage.getItem("token");
