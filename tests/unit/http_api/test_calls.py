@@ -99,3 +99,10 @@ def test_the_description_is_enough_for_generated_clients():
     assert set(schemas["ActionDocument"]["outcome"]["enum"]) == set(outcomes._TYPES)
     assert set(schemas["RequestDocument"]["answer"]["enum"]) == {*outcomes.Answer, PENDING}
     assert {"$ref": "#/components/schemas/State"} in schemas["BundleRow"]["state"]["anyOf"]
+    untyped = [
+        name
+        for name, call in calls.items()
+        for answer in (call["responses"][status]["content"] for status in ("200", "202") if status in call["responses"])
+        if name != "openapi" and "$ref" not in answer.get("application/json", {"schema": {"$ref": ""}})["schema"]
+    ]
+    assert untyped == []
