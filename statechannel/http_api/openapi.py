@@ -9,7 +9,6 @@ from importlib import metadata
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from pydantic.json_schema import models_json_schema
 
 from statechannel.http_api.problems import PROBLEM_JSON, REASONS, Problem
 from statechannel.http_api.routes import ApiRoute
@@ -91,7 +90,7 @@ def _operation(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
         "summary": route.about,
         "tags": [tag_of(route)],
         "x-role": route.role.value,
-        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
+        "parameters": [*_path_parameters(route), *_query_parameters(route, schemas), *_header_parameters(route)],
         "responses": _responses(route, schemas),
     }
     if route.body is not None and not route.body_in_query:
@@ -114,12 +113,12 @@ def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     ]
 
 
-def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
+def _query_parameters(route: ApiRoute, schemas: dict[str, Any]) -> list[dict[str, Any]]:
     asked = route.body if route.body_in_query else route.query
     if asked is None:
         return []
-    _, document = models_json_schema([(asked, "validation")])
-    model = next(iter(document["$defs"].values()))
+    model = TypeAdapter(asked).json_schema(ref_template=_REFERENCES)
+    schemas.update(model.pop("$defs", {}))
     required = model.get("required", [])
     return [
         {

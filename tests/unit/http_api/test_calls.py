@@ -1,5 +1,8 @@
 """What calls of the admin API have: bodies or none, arguments by query, and checks that executing brokers make themselves."""
 
+import json
+import re
+
 import pytest
 
 from statechannel.engine.commands import NotFound, Rejected, Undetermined
@@ -90,6 +93,8 @@ async def test_what_the_page_does_not_find_has_the_code_and_words_of_lookups(nam
 
 def test_the_description_is_enough_for_generated_clients():
     document = document_of(public(Rig(http_settings()).routes))
+    named = set(re.findall(r'"\$ref": "([^"]*)"', json.dumps(document)))
+    assert named == {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     calls = {call["operationId"]: call for path in document["paths"].values() for call in path.values()}
     assert not [path for path in document["paths"] if "/page/" in path]
     assert all(len(call["tags"]) == 1 and call["tags"][0].isalpha() for call in calls.values())
