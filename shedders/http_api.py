@@ -18,7 +18,7 @@ from shedders.policies.topic import PolicyWriteOutcome
 from shedders.queries.policies import DRAIN, POLICY
 from statechannel.broker.request_writer import balancer_args
 from statechannel.clocks import now_ms
-from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, ActionDocument, operation_of
+from statechannel.http_api.actions import ACTION_KEYS, IDEMPOTENCY_KEY, ActionBody, operation_of
 from statechannel.http_api.change_sources import ChangeSource, Fold
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, TopicAnswers
@@ -76,12 +76,6 @@ class DrainBody(ActionBody):
     force: bool = Field(False, description="Also move bundles that policies forbid elsewhere. Takes the role force.")
 
 
-class DrainDocument(ActionDocument, total=False):
-    """A drain that has begun, or a dry run."""
-
-    notes: list[str]
-
-
 _CHANGE: Final[Sequence[Keys]] = (
     (PolicyKind, "kind"), (str, "name"), (bool, "override deleted superseded"), (dict[str, Any] | None, "value"),
     (str | None, "by why reason"), (int | None, "until_ms offset logged_at_ms"), (PolicyWriteOutcome | None, "outcome"),
@@ -95,7 +89,10 @@ _UNCORDON: Final = object_type(
     *_OF_ALL,
     sometimes=(*_CHANGE, (list[str], "would")),
 )
-_DOCUMENTS: Final[Mapping[str, Any]] = {"drain": DrainDocument, "uncordon": _UNCORDON}
+_DRAIN: Final = object_type(
+    "DrainDocument", "A drain that has begun, or a dry run.", (list[str], "notes"), sometimes=ACTION_KEYS
+)
+_DOCUMENTS: Final[Mapping[str, Any]] = {"drain": _DRAIN, "uncordon": _UNCORDON}
 
 
 class BalancerAnswers:
