@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +19,7 @@ from statechannel.errors import ExitCode
 from statechannel.queries.live_log import ExportBounds, export_live
 from statechannel.settings import load
 from tests.support.broker_cluster import COMMAND, WAIT_S, BrokerCluster, broker_cluster
+from tests.support.generated_clients import DRIVEN, driven, python_client, typescript_client
 from tests.support.kafka_lanes import Kafka
 
 NAMESPACE = "t/n"
@@ -297,52 +295,12 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
         assert (export.records, export.header.digest) == (1, written.digest)
 
 
+@pytest.mark.parametrize("generate", [python_client, typescript_client])
 def test_a_client_that_is_generated_from_the_description_drives_it(
-    cluster: ApiCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: ApiCluster, tmp_path: Path, generate: Callable[[Path, Path], list[str]]
 ) -> None:
-    """Names, types and closed lists are those of the generated code; a key that it does not name would be left over."""
-    pytest.importorskip("openapi_python_client", reason="requirements/dev.txt is not installed whole")
     with cluster.api("b1") as http:
-        description, url = tmp_path / "openapi.json", str(http.base_url)
+        description = tmp_path / "openapi.json"
         description.write_bytes(http.get("/v1/openapi.json").content)
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # the generator formats with ruff
-    options = ("--meta", "none", "--fail-on-warning", "--path", description, "--output-path", tmp_path / "admin_client")
-    command = [sys.executable, "-m", "openapi_python_client", "generate", *map(str, options)]
-    subprocess.run(command, check=True, env={**os.environ, "PATH": path}, timeout=WAIT_S)
-    monkeypatch.syspath_prepend(tmp_path)
-    models: Any = importlib.import_module("admin_client.models")
-    client = importlib.import_module("admin_client").Client(
-        base_url=url, headers=CLIENT, raise_on_unexpected_status=True
-    )
-
-    def call(name: str, /, *parts: str, **asked: Any) -> Any:
-        answer = importlib.import_module(f"admin_client.api.{name}").sync(*parts, client=client, **asked)
-        assert not isinstance(answer, models.Problem), answer
-        assert answer.additional_properties == {}, name
-        return answer
-
-    call("namespaces.create_namespace", body=models.NamespaceBody(NAMESPACE, bundles=2), prefer="wait=60")
-    rows: list[Any] = []
-    cluster.wait(lambda: len(rows.extend(call("bundles.list_bundles", namespace=NAMESPACE).bundles) or rows) >= 2)
-    bundle = rows[0].bundle
-    owned = call("lookup.assign", body=models.LookupBody(bundle), prefer="wait=60")
-    assert (owned.outcome, owned.answer) == ("owned", models.ActionDocumentAnswer.ACCEPTED)
-    cluster.wait(lambda: call("lookup.lookup", name=bundle).outcome == models.LookupDocumentOutcome.OWNED)
-    assigned = call("bundles.list_bundles", state=models.State.ASSIGNED).bundles
-    assert [(row.bundle, row.owner) for row in assigned] == [(bundle, owned.broker)]
-    other, parts = next(name for name in ("b1", "b2") if name != owned.broker), bundle.split("/")
-    begun = call("bundles.transfer", *parts, body=models.TransferBody(destination=other), idempotency_key="k")
-    ended = call("operations.show_operation", begun.operation, prefer="wait=60")
-    assert (ended.answer, ended.result) == ("accepted", "transferred")
-    split = call("bundles.split", *parts, body=models.SplitBody(parts=2), prefer="wait=60")
-    assert split.outcome == "done"
-    history = call("audit.audit_history", name=bundle, limit=100)
-    assert models.Verdict.ACCEPTED in {row.verdict for row in history.history}
-    assert {row.additional_properties == {} for row in history.history} == {True}
-    assert call("audit.audit").bundles == 3
-    for name, asked in (("audit_gaps", {}), ("audit_diff", {"earlier": "1"})):
-        call(f"audit.{name}", **asked)
-    assert call("audit.audit_owner", name=bundle, as_of=str(history.history[2].offset)).owner == owned.broker
-    tried = call("namespaces.delete_namespace", *parts[:2], dry_run=True)
-    assert tried.dry_run
-    assert "deleted with its 3 bundles" in tried.would[0]
+        command = generate(description, tmp_path)
+        assert driven(command, str(http.base_url), tmp_path) == DRIVEN
