@@ -135,11 +135,10 @@ def _query_parameters(route: ApiRoute, schemas: dict[str, Any]) -> list[dict[str
 def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     text = {"type": "string"}
     headers: list[tuple[str, str, dict[str, Any]]] = []
+    if "idempotency-key-reused" in route.reasons:
+        headers.append(("Idempotency-Key", "The same call with the same key acts once.", text | {"maxLength": 255}))
     if route.acts:
-        headers = [
-            ("Idempotency-Key", "The same call with the same key acts once.", text | {"maxLength": 255}),
-            ("Statechannel-Client", "Who calls, where there is no bearer token.", text),
-        ]
+        headers.append(("Statechannel-Client", "Who calls, where there is no bearer token.", text))
     if not route.bounds_time and route.answer is not bytes:
         headers.append(("Prefer", "`wait=SECONDS`: wait for the end.", text))
     if route.acts and "{range}" in route.path:

@@ -187,7 +187,7 @@ def _topic_reads(most: int) -> TopicReads:
 
 
 class TopicAnswers:
-    """Documents from topics, each made in a thread; its notes are among its members."""
+    """Documents from topics, each made in a thread; notes of the reading are among its own."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -210,7 +210,7 @@ class TopicAnswers:
         def read() -> dict[str, Any]:
             notes = Notes()
             document = answer(replace(self._connection, reporter=notes))
-            return {**document, "notes": notes.sentences}
+            return {**document, "notes": [*document.get("notes", ()), *notes.sentences]}
 
         document: dict[str, Any] = await self._reads.run(read)
         return document

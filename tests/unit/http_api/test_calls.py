@@ -99,8 +99,12 @@ def test_the_description_is_enough_for_generated_clients():
     calls = {call["operationId"]: call for path in document["paths"].values() for call in path.values()}
     assert not [path for path in document["paths"] if "/page/" in path]
     assert all(len(call["tags"]) == 1 and call["tags"][0].isalpha() for call in calls.values())
-    prefer = {name for name, call in calls.items() if any(item["name"] == "Prefer" for item in call["parameters"])}
-    assert prefer == {"transfer", "unload", "split", "assign", "create-namespace", "delete-namespace", "show-operation"}
+    takes = {
+        header: {name for name, call in calls.items() if any(item["name"] == header for item in call["parameters"])}
+        for header in ("Prefer", "Idempotency-Key")
+    }
+    by_key = {"transfer", "unload", "split", "assign", "create-namespace", "delete-namespace"}
+    assert takes == {"Prefer": by_key | {"show-operation"}, "Idempotency-Key": by_key | {"drain"}}
     schemas = {name: schema.get("properties", {}) for name, schema in document["components"]["schemas"].items()}
     for name, kind in outcomes._TYPES.items():
         assert name in schemas["ActionDocument"]["outcome"]["enum"]
