@@ -143,9 +143,7 @@ class LoadSettings(SettingsGroup):
         pip_192="(TopKBundles drops them)",
     )
     excluded_namespaces: frozenset[str] = setting(
-        frozenset(),
-        "Namespaces that are never shed.",
-        pip_192="loadBalancerSheddingExcludedNamespaces",
+        frozenset(), "Namespaces that are never shed.", pip_192="loadBalancerSheddingExcludedNamespaces"
     )
     settle_s: float = setting(5.0, "Time until rates show a bundle that came or went: one reading.", ge=0, le=600)
     stale_s: float = setting(

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
-from typing_extensions import TypedDict
 from ulid import ULID
 
 from shedders.cli.drain import cordons, follower
 from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.decisions.history import decision_read
 from shedders.decisions.topic import describe_decision_topic
-from shedders.policies.kinds import kind_of
+from shedders.policies.kinds import PolicyKind, kind_of
 from shedders.policies.record import made_key
 from shedders.policies.topic import PolicyWriteOutcome
-from shedders.queries.policies import DRAIN
+from shedders.queries.policies import DRAIN, POLICY
 from statechannel.broker.request_writer import balancer_args
 from statechannel.clocks import now_ms
-from statechannel.http_api.actions import IDEMPOTENCY_KEY, ActionBody, operation_of
+from statechannel.http_api.actions import ACTION_KEYS, IDEMPOTENCY_KEY, ActionBody, operation_of
 from statechannel.http_api.change_sources import ChangeSource, Fold
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, TopicAnswers
@@ -32,6 +31,7 @@ from statechannel.protocol.log import RecordRead
 from statechannel.protocol.side_record import InvalidRecord
 from statechannel.queries.connection import Connection
 from statechannel.queries.live_log import read_requests
+from statechannel.queries.query import Keys, object_type
 from statechannel.settings.groups_cluster import AccessRole
 from statechannel.stories.requests import RequestStory
 
@@ -76,19 +76,23 @@ class DrainBody(ActionBody):
     force: bool = Field(False, description="Also move bundles that policies forbid elsewhere. Takes the role force.")
 
 
-class DrainDocument(TypedDict, total=False):
-    """A drain that has begun, or a dry run."""
-
-    operation: str
-    broker: str
-    answer: str
-    leader_api: str | None
-    outcome: str
-    result: str
-    facts: dict[str, Any]
-    dry_run: bool
-    would: list[str]
-    notes: list[str]
+_CHANGE: Final[Sequence[Keys]] = (
+    (PolicyKind, "kind"), (str, "name"), (bool, "override deleted superseded"), (dict[str, Any] | None, "value"),
+    (str | None, "by why reason"), (int | None, "until_ms offset logged_at_ms"), (PolicyWriteOutcome | None, "outcome"),
+    (POLICY | None, "replaced"), (list[str], "contradictions"),
+)  # fmt: skip
+_OF_ALL: Final[Sequence[Keys]] = ((bool, "dry_run"), (list[str], "notes"))
+_POLICY_CHANGE: Final = object_type("PolicyChange", "A policy that was written or deleted.", *_CHANGE, *_OF_ALL)
+_UNCORDON: Final = object_type(
+    "UncordonDocument",
+    "The end of a cordon, or what it would do.",
+    *_OF_ALL,
+    sometimes=(*_CHANGE, (list[str], "would")),
+)
+_DRAIN: Final = object_type(
+    "DrainDocument", "A drain that has begun, or a dry run.", (list[str], "notes"), sometimes=ACTION_KEYS
+)
+_DOCUMENTS: Final[Mapping[str, Any]] = {"drain": _DRAIN, "uncordon": _UNCORDON}
 
 
 class BalancerAnswers:
@@ -244,7 +248,7 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
     )
 
     def act(method: str, path: str, name: str, about: str, handler: Any, body: Any, *reasons: str) -> ApiRoute:
-        answer, statuses = (DrainDocument, (200, 202)) if name == "drain" else (dict[str, Any], (200,))
+        answer, statuses = _DOCUMENTS.get(name, _POLICY_CHANGE), (200, 202) if name == "drain" else (200,)
         return ApiRoute(
             method, path, name, about, AccessRole.OPERATE, handler, answer, body=body, statuses=statuses,
             reasons=("too-busy", *reasons), acts=True,
@@ -258,14 +262,8 @@ def routes(cluster: ApiCluster) -> Iterable[ApiRoute]:
         "POST", drain, "drain", "Cordon a broker and move all its bundles away", answers.drain, DrainBody,
         "idempotency-key-reused",
     )  # fmt: skip
-    yield act(
-        "DELETE",
-        drain,
-        "uncordon",
-        "Let a broker take bundles again, and end its drain",
-        answers.uncordon,
-        PolicyEndBody,
-    )
+    about = "Let a broker take bundles again, and end its drain"
+    yield act("DELETE", drain, "uncordon", about, answers.uncordon, PolicyEndBody)
 
 
 DECISION: Final = "decision"

@@ -297,9 +297,7 @@ class TopRules:
 
 
 def top_bundles(
-    bundles: Mapping[str, LocalBundle],
-    rules: TopRules,
-    has_policy: Callable[[str], bool] = lambda _: False,
+    bundles: Mapping[str, LocalBundle], rules: TopRules, has_policy: Callable[[str], bool] = lambda _: False
 ) -> Sequence[TopBundle]:
     """The bundles to report, the lightest of them first: the order in which the shedder tries them.
 

@@ -176,8 +176,7 @@ def translate_error(
         )
     if isinstance(cause, _AWAY):
         return KafkaUnavailableError.silent(
-            f"while {doing}: {words}",
-            hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
+            f"while {doing}: {words}", hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`."
         )
     if isinstance(cause, kafka_python.KafkaConfigurationError):
         return ClientSettingRefusedError(

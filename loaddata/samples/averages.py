@@ -95,12 +95,7 @@ class Sums:
 
 def cells_of(sample: PartitionSample) -> Cells:
     """A sample's figures as whole numbers, `MISSING` where there is none."""
-    disk, rate_in, rate_out, cpu = (
-        sample.disk_bytes,
-        sample.bytes_in_per_s,
-        sample.bytes_out_per_s,
-        sample.cpu_share,
-    )
+    disk, rate_in, rate_out, cpu = (sample.disk_bytes, sample.bytes_in_per_s, sample.bytes_out_per_s, sample.cpu_share)
     return (
         MISSING if disk is None else disk,
         MISSING if rate_in is None else round(rate_in * SCALE),

@@ -19,13 +19,7 @@ from types import MappingProxyType
 from typing import Final
 
 from loaddata.model.figures import FIGURE_MAX
-from loaddata.samples.partitions import (
-    ClusterLayout,
-    KafkaBroker,
-    KafkaPartition,
-    PartitionResource,
-    PartitionSample,
-)
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, PartitionResource, PartitionSample
 
 LEADER_WEIGHT: Final = 3
 """A byte from a client costs the CPU as much as three bytes of replication."""

@@ -70,9 +70,7 @@ def check(
     ]
     if blocking:
         raise SnapshotError(
-            file,
-            blocking,
-            hint="Change one of these policies; plans can be made, but no broker gets these bundles.",
+            file, blocking, hint="Change one of these policies; plans can be made, but no broker gets these bundles."
         )
     used = _usable(source)
     odd = remarks(source, cluster)

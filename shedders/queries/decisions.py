@@ -6,15 +6,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import Field
-from typing_extensions import TypedDict
+from pydantic import Field, create_model
 
 from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.decisions.explanation import CommandOrigin, Explanation, WhyNot
 from shedders.decisions.explanation import why as explain
 from shedders.decisions.explanation import why_not as explain_not
 from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import AnyRecord, DecisionRecord, Subject
+from shedders.decisions.record import (
+    AnyRecord,
+    DecisionRecord,
+    Deed,
+    MoveEntry,
+    PlacedEntry,
+    SplitEntry,
+    Subject,
+)
 from shedders.decisions.topic import DecisionReader, describe_decision_topic
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.clocks import now_ms
@@ -25,7 +32,7 @@ from statechannel.protocol.keys import KeyState
 from statechannel.queries.channel_view import locate, read_channel
 from statechannel.queries.connection import AnswerReporter, Connection
 from statechannel.queries.live_log import naming_address, notify_if_slow, read_requests
-from statechannel.queries.query import TIME_MAX_MS, NameQuery, RequestModel
+from statechannel.queries.query import TIME_MAX_MS, NameQuery, RequestModel, keys_of, many, object_type
 from statechannel.stories.bundle import BundleStory
 from statechannel.stories.requests import RequestStory
 
@@ -49,13 +56,36 @@ class DecisionQuery(RequestModel):
     decision: str
 
 
-class DecisionsDocument(TypedDict):
-    """Decisions, the oldest first; the keys of `decisions`."""
+def _with_result(entry: type[Deed]) -> Any:
+    """The type of an entry with what has become of it."""
+    more: dict[str, Any] = {
+        "result": (str | None, ...),
+        "result_why": (str | None, ...),
+        "took_ms": (float | None, ...),
+    }
+    return many(create_model(f"{entry.__name__}Result", __base__=entry, __doc__=entry.__doc__, **more))
 
-    since_ms: int
-    decisions: list[dict[str, Any]]
-    unreadable: dict[str, int]
-    notes: list[str]
+
+_ENTRIES: Any = {
+    name: (_with_result(entry), ...)
+    for name, entry in (("moves", MoveEntry), ("splits", SplitEntry), ("placed", PlacedEntry))
+}
+_NOTES: Any = {"notes": (list[str], ...)}
+_Decision = create_model(
+    "DecisionRow", __base__=DecisionRecord, __doc__="A decision, with what has become of it.", **_ENTRIES
+)
+DECISION = create_model("DecisionDocument", __base__=_Decision, __doc__="A decision.", **_NOTES)
+DECISIONS = object_type(
+    "DecisionsDocument", "Decisions, the oldest first; the keys of `decisions`.", (int, "since_ms"),
+    (many(_Decision), "decisions"), (dict[str, int], "unreadable"), (list[str], "notes"),
+)  # fmt: skip
+WHY = object_type(
+    "WhyDocument", "Why a bundle is where it is.", *keys_of(Explanation), (str, "asked"), (bool, "tentative whole"),
+    (int, "decisions_found"), (list[str], "notes"),
+)  # fmt: skip
+WHY_NOT = object_type(
+    "WhyNotDocument", "Why a bundle stays.", *keys_of(WhyNot), (str, "asked"), (list[str], "notes")
+)  # fmt: skip
 
 
 def decisions(connection: Connection, asked: DecisionsQuery) -> dict[str, Any]:

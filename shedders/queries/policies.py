@@ -27,7 +27,7 @@ from statechannel.operations.outcomes import Answer
 from statechannel.protocol.log import Topic
 from statechannel.queries.connection import Connection
 from statechannel.queries.live_log import describe_topic, extension_requests, notify_if_slow
-from statechannel.queries.query import RequestModel
+from statechannel.queries.query import RequestModel, many, object_type
 from statechannel.queries.registry import read_registry
 from statechannel.stories.registry import Registry
 from statechannel.stories.requests import RequestStory
@@ -39,15 +39,15 @@ class PoliciesQuery(RequestModel):
     lapsed: bool = Field(False, description="Include expired overrides.")
 
 
-class PoliciesDocument(TypedDict):
-    """Policies; the keys of `policy list`."""
-
-    policies: list[dict[str, Any]]
-    position: int
-    junk: dict[str, int]
-    closed: list[str]
-    contradictions: list[str] | None
-    notes: list[str]
+POLICY = object_type(
+    "PolicyRow", "A policy or override.", (PolicyKind, "kind"), (str, "name by why"), (bool, "override"), (Force, "state"),
+    (dict[str, Any], "value"), (str | None, "drain trouble"), (int, "written_at_ms logged_at_ms offset"),
+    (int | None, "until_ms"),
+)  # fmt: skip
+POLICIES = object_type(
+    "PoliciesDocument", "Policies; the keys of `policy list`.", (many(POLICY), "policies"), (int, "position"),
+    (dict[str, int], "junk"), (list[str], "closed notes"), (list[str] | None, "contradictions"),
+)  # fmt: skip
 
 
 def policies(connection: Connection, asked: PoliciesQuery) -> dict[str, Any]:

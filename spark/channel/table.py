@@ -95,10 +95,7 @@ class ChannelTable:
         self._store = store
         self._archive = archive
         self._whole_log = JoinSettlement(
-            log.partitions,
-            log.compaction_lag_ms,
-            lambda ends, starts: with_group(whole_log(ends, starts)),
-            wall_ms,
+            log.partitions, log.compaction_lag_ms, lambda ends, starts: with_group(whole_log(ends, starts)), wall_ms
         )
         self._check = check
         self._changes = changes

@@ -118,8 +118,7 @@ def _streaming(
         Option("--max-offsets-per-trigger", metavar="N", min=1, help="Most records of a batch. Default: no bound."),
     ] = None,
     available_now: Annotated[
-        bool,
-        Option("--available-now", help="End when all that is in the log now is read."),
+        bool, Option("--available-now", help="End when all that is in the log now is read.")
     ] = False,
     conf: SparkConf = None,
     metrics_port: Annotated[

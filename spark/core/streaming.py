@@ -71,13 +71,7 @@ class Streaming:
 
 
 _NAME_CHECK = "ssl.endpoint.identification.algorithm"
-_SAME = {
-    "security.protocol",
-    "sasl.kerberos.service.name",
-    "ssl.key.password",
-    _NAME_CHECK,
-    "client.rack",
-}
+_SAME = {"security.protocol", "sasl.kerberos.service.name", "ssl.key.password", _NAME_CHECK, "client.rack"}
 _MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",

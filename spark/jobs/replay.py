@@ -161,11 +161,7 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
         wanted.wants,
         verdicts=wanted.out is not None or wanted.compares,
     )
-    with (
-        spark_errors(),
-        opened() as log,
-        Replay(session, log, request, tasks=wanted.tasks) as replayed,
-    ):
+    with spark_errors(), opened() as log, Replay(session, log, request, tasks=wanted.tasks) as replayed:
         try:
             result = replayed.run()
         except GapsError as error:

@@ -167,12 +167,7 @@ class PartitionLoadsRun:
         try:
             minutes = newest.select("slot").distinct().count()
             source = f"samples of {minutes} of {window.slots} intervals of {options.interval_s:g} s (job {JOB})"
-            head = {
-                "cluster": self._cluster,
-                "from_ms": window.from_ms,
-                "to_ms": window.to_ms,
-                "source": source,
-            }
+            head = {"cluster": self._cluster, "from_ms": window.from_ms, "to_ms": window.to_ms, "source": source}
             partitions = self.table.write(loads_of(newest, window), self._base, head)
         finally:
             newest.unpersist()

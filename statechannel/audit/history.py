@@ -70,13 +70,7 @@ class History(JoinObserver):
         ValueError: The name is not a bundle, topic or namespace.
     """
 
-    def __init__(
-        self,
-        name: str | None,
-        *,
-        window: LogWindow = WHOLE_LOG,
-        by: str | None = None,
-    ) -> None:
+    def __init__(self, name: str | None, *, window: LogWindow = WHOLE_LOG, by: str | None = None) -> None:
         self._parts: KeyParts | None = None
         self.title = "all namespaces"
         if name is not None:

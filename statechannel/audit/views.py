@@ -82,10 +82,7 @@ class LogViews:
 
 
 def read_views(
-    export: ExportFile,
-    *,
-    compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
-    observers: Sequence[Observer] = (),
+    export: ExportFile, *, compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS, observers: Sequence[Observer] = ()
 ) -> LogViews:
     """Read the whole log once, judging strictly if possible."""
     observe = each_of(observers)

@@ -12,15 +12,7 @@ from statechannel.audit.views import NAMESPACES, LogViews
 from statechannel.cli.kit.confirmation import Effect, count_of
 from statechannel.cli.kit.fitted_tables import Column, toned
 from statechannel.cli.kit.options import Connect, OutputAs, Reason, argument, commands, option, with_connection
-from statechannel.cli.kit.output import (
-    Output,
-    make_rows,
-    print_facts,
-    print_json,
-    print_rows,
-    print_table,
-    stdout,
-)
+from statechannel.cli.kit.output import Output, make_rows, print_facts, print_json, print_rows, print_table, stdout
 from statechannel.cli.kit.requests import (
     BrokerRequest,
     RequestAnswer,

@@ -15,16 +15,7 @@ from statechannel.broker.request_writer import NO_EXTENSION
 from statechannel.cli.kit.fitted_tables import Cell, Column, toned
 from statechannel.cli.kit.listing import SinceTime, UntilTime
 from statechannel.cli.kit.options import Connect, FileBeside, OutputAs, argument, commands, option, with_connection
-from statechannel.cli.kit.output import (
-    Output,
-    make_rows,
-    print_facts,
-    print_json,
-    print_rows,
-    say,
-    stdout,
-    when,
-)
+from statechannel.cli.kit.output import Output, make_rows, print_facts, print_json, print_rows, say, stdout, when
 from statechannel.cli.kit.progress import TERMINAL
 from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.clocks import duration, moment, now_ms

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from typing_extensions import TypedDict
 
@@ -348,7 +348,7 @@ class BrokerRow(TypedDict):
 
     broker: str
     incarnation: str
-    state: str
+    state: Literal["alive", "draining", "lost", "left"]
     mode: str | None
     phase: str | None
     accepting: bool

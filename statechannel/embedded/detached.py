@@ -46,11 +46,7 @@ class BrokerStatus:
 
 
 def up(
-    folder: Path,
-    *,
-    port: int | None = None,
-    options: BrokerOptions | None = None,
-    say: Say = lambda _: None,
+    folder: Path, *, port: int | None = None, options: BrokerOptions | None = None, say: Say = lambda _: None
 ) -> tuple[BrokerStatus, bool]:
     """Start a broker on a data folder unless one runs.
 

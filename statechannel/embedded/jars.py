@@ -132,8 +132,7 @@ class PinnedJars:
         for jar, path in zip(self.listed(), paths, strict=True):
             if _sha256(path) != jar.sha256:
                 raise JarsUnavailableError(
-                    f"{path} is not the listed {jar.coordinate}: its SHA-256 differs",
-                    hint=self._folder_hint(folder),
+                    f"{path} is not the listed {jar.coordinate}: its SHA-256 differs", hint=self._folder_hint(folder)
                 )
         return paths
 

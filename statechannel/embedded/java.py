@@ -84,11 +84,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 def _probe(executable: Path) -> Java | str:
     try:
         answer = subprocess.run(
-            [executable, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_TIMEOUT_S,
-            check=False,
+            [executable, "-version"], capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run ({error.__class__.__name__})"
@@ -128,11 +124,7 @@ def broker_command(
     """
     sharing = use_archive(java, archive_path(java, jars)) if archive_to is None else make_archive(java, archive_to)
     logging = f"-Dlog4j2.configurationFile={log4j_properties}"
-    return [
-        *_java(java, jars, heap_mib=heap_mib, extra=(*sharing, logging)),
-        "kafka.Kafka",
-        str(server_properties),
-    ]
+    return [*_java(java, jars, heap_mib=heap_mib, extra=(*sharing, logging)), "kafka.Kafka", str(server_properties)]
 
 
 def format_command(

@@ -49,8 +49,7 @@ def find_free(*, other_than: int | None = None) -> int:
         if port != other_than and is_free(port):
             return port
     raise PortInUseError(
-        f"no free port found between {_FIRST} and {_LAST} on {LOOPBACK}",
-        hint="name a port with --port",
+        f"no free port found between {_FIRST} and {_LAST} on {LOOPBACK}", hint="name a port with --port"
     )
 
 
@@ -103,8 +102,7 @@ def take_lock(layout: Layout) -> Lock:
         time.sleep(_LOCK_PAUSE_S)  # `is_locked` of another process may hold it for an instant
     lock.close()
     raise AlreadyRunningError(
-        f"a Kafka broker already runs on {layout.folder}",
-        hint="use it, or stop it first (`statechannel kafka down`)",
+        f"a Kafka broker already runs on {layout.folder}", hint="use it, or stop it first (`statechannel kafka down`)"
     )
 
 

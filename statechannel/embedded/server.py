@@ -57,10 +57,7 @@ _KNOWN = (
             port_in_use=True,
         ),
     ),
-    (
-        "OutOfMemoryError",
-        StartFailure("Java ran out of heap", "give the broker a larger heap"),
-    ),
+    ("OutOfMemoryError", StartFailure("Java ran out of heap", "give the broker a larger heap")),
     (
         "Could not reserve enough space",
         StartFailure("this machine has not enough free memory for the heap", "free some memory"),
@@ -158,10 +155,7 @@ class KafkaServer:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
 
@@ -282,8 +276,7 @@ class KafkaServer:
             free_bytes = shutil.disk_usage(self.folder).free
         except OSError as error:
             raise BrokerStartError(
-                f"the data folder {self.folder} cannot be created: {error.strerror}",
-                hint="choose another folder",
+                f"the data folder {self.folder} cannot be created: {error.strerror}", hint="choose another folder"
             ) from error
         if free_bytes < self._options.min_free_bytes:
             mib = 1024 * 1024
@@ -343,12 +336,7 @@ class KafkaServer:
         command = [command[0], f"@{arguments}"]
         try:
             answer = subprocess.run(
-                command,
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                timeout=_FORMAT_TIMEOUT_S,
-                check=False,
+                command, cwd=self.folder, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
             )
         except subprocess.TimeoutExpired:
             raise BrokerStartError(

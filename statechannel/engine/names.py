@@ -40,7 +40,7 @@ def place(name: str) -> NameTarget | NotFound:
         return NotFound(
             "bad-name",
             f"`{name}` is not the name of a topic or bundle",
-            "Use tenant/namespace/topic or tenant/namespace/0x..._0x...",
+            "Use tenant/namespace/topic, no part of it . or .., or tenant/namespace/0x..._0x...",
         )
     return NameTarget(topic[0], topic_hash(topic[1]), None)
 

@@ -8,7 +8,7 @@ import secrets
 import socket
 import stat
 from collections.abc import Mapping
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -101,6 +101,22 @@ def read_credentials(path: Path) -> Credentials:
     return Credentials(tokens, certificates)
 
 
+def trusted_proxies(settings: HttpSettings) -> list[str]:
+    """Networks whose `X-Forwarded-For` counts; those of IPv4 also as a socket for both versions has their addresses.
+
+    Raises:
+        HttpAccessError: `http.trusted_proxies` has neither an address nor a network.
+    """
+    try:
+        networks = [ip_network(text) for text in settings.trusted_proxies]
+    except ValueError as error:
+        raise HttpAccessError(
+            f"http.trusted_proxies: {error}", hint="Use addresses, or networks as 10.0.0.0/8."
+        ) from error
+    mapped = [f"::ffff:{net.network_address}/{96 + net.prefixlen}" for net in networks if net.version == 4]  # noqa: PLR2004
+    return [*map(str, networks), *mapped]
+
+
 class HttpCallers:
     """Authenticates callers, and checks the host names and origins of requests.
 
@@ -110,6 +126,7 @@ class HttpCallers:
 
     def __init__(self, settings: HttpSettings) -> None:
         self._settings = settings
+        trusted_proxies(settings)
         self._read_at: tuple[int, int, int] | None = None
         self._credentials = Credentials({}, {})
         if settings.access_file is None:

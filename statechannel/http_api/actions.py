@@ -5,26 +5,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, create_model, field_validator
-from typing_extensions import TypedDict
 from ulid import ULID
 
 from statechannel.broker.request_writer import NO_EXTENSION, balancer_args
-from statechannel.engine.commands import Done, Outcome, Rejected
+from statechannel.engine.commands import Declined, Done, Outcome, Rejected
 from statechannel.engine.names import mistyped
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
 from statechannel.http_api.routes import PENDING, ApiAnswer, ApiCall, ApiRoute, Handler
 from statechannel.operations import outcomes
+from statechannel.operations.outcomes import OutcomeName
 from statechannel.operations.request_record import Request
 from statechannel.operations.table import ARGUMENTS, MAY_TAKE, OPERATIONS, Addressee, RequestCommand, move_args
 from statechannel.protocol.bundle import is_new_namespace
-from statechannel.queries.channel_view import BundleRow
-from statechannel.queries.query import RequestModel
+from statechannel.queries.channel_view import BundleRow, NamespaceDetails
+from statechannel.queries.query import Keys, RequestModel, keys_of, many, object_type
 from statechannel.settings.groups_cluster import AccessRole
 from statechannel.stories.requests import DEFAULTS, request_digest
 
@@ -75,38 +75,22 @@ def body_of(spec: OperationSpec) -> type[ActionBody]:
     return create_model(name, __base__=ActionBody, __module__=__name__, __doc__=about, **fields)
 
 
-class ActionDocument(TypedDict, total=False):
-    """A request and its end: the keys that commands print, by the kind of `outcome`.
-
-    `leader_api` is the URL of the leader's API, in answers to what is under way; null where it is not known.
-    """
-
-    operation: str
-    executed_by: str | None
-    answer: str
-    leader_api: str | None
-    expired: bool
-    outcome: str
-    bundle: str | None
-    broker: str
-    generation: int
-    urls: dict[str, str]
-    result: str
-    facts: dict[str, Any]
-    dry_run: bool
-    would: list[str]
-
-
-class RequestDocument(ActionDocument, total=False):
-    """A request of the requests topic."""
-
-    command: str
-    name: str
-    by: str
-    asked_ms: int
-    executor_lost: bool
-    retryable: bool | None
-    hint: str | None
+ACTION_KEYS: Final[Sequence[Keys]] = (
+    (str, "operation broker result reason message namespace"), (Literal["accepted", "rejected", "unknown", "pending"], "answer"),
+    (str | None, "executed_by leader_api bundle hint winner owner destination"), (OutcomeName, "outcome"),
+    (bool, "expired dry_run"), (int, "generation partition offset bundles"), (dict[str, str], "urls"),
+    (float | None, "stale_age_s"), (many(Declined), "declines"), (dict[str, Any], "facts"), (list[str], "would"),
+)  # fmt: skip
+ACTION: Final = object_type(
+    "ActionDocument",
+    "A request and its end: the keys that commands print, by the kind of `outcome`. `leader_api` is the URL of the leader's "
+    "API, in answers to what is under way; null where it is not known.",
+    sometimes=(*ACTION_KEYS, (int, "version served in_flight"), *keys_of(NamespaceDetails)),
+)
+REQUEST: Final = object_type(
+    "RequestDocument", "A request of the requests topic.", (str, "command name by"), (int, "asked_ms"), (bool, "executor_lost"),
+    (bool | None, "retryable"), sometimes=ACTION_KEYS,
+)  # fmt: skip
 
 
 Check = Callable[[], Awaitable[object]]
@@ -391,7 +375,7 @@ class Actions:
         }
         actions = [
             ApiRoute(
-                at.method, at.path, at.name, at.about, at.role, handler, ActionDocument, body=body_of(OPERATIONS[command]),
+                at.method, at.path, at.name, at.about, at.role, handler, ACTION, body=body_of(OPERATIONS[command]),
                 statuses=(200, 202), reasons=at.reasons, acts=True, bounds_time=False,
             )
             for command, handler in handlers.items()
@@ -402,7 +386,7 @@ class Actions:
             ApiRoute(
                 "GET", "/v1/operations/{operation}", "show-operation",
                 "Show a request and its end; `Prefer: wait=SECONDS` waits for it", AccessRole.READ, self.operation,
-                RequestDocument, reasons=("operation-not-found", "not-current"), bounds_time=False,
+                REQUEST, reasons=("operation-not-found", "not-current"), bounds_time=False,
             ),
         ]  # fmt: skip
 

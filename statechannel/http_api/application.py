@@ -188,24 +188,26 @@ class _Endpoint:
         caller = identify(self._access, request.scope)
         # Its role comes first: what a caller may not do needs no answer on how it would be done right.
         ApiCall(caller, {}, None, None, {}).require(route.role, route.name)
-        query = None if route.query is None else parsed(route.query, _unique(request.query_params.multi_items()))
-        if route.query is None and request.query_params:
+        asked, sent = request.query_params.multi_items(), {} if route.body is None else await self._document(request)
+        if route.body_in_query and isinstance(sent, dict):
+            asked, sent = [], _unique([*asked, *sent.items()])
+        if route.query is None and asked:
             raise ProblemError("bad-request", f"{route.name} has no parameters in the query")
-        body = None if route.body is None else parsed(route.body, await self._document(request))
+        query = None if route.query is None else parsed(route.query, _unique(asked))
+        body = None if route.body is None else parsed(route.body, sent)
         return ApiCall(caller, request.path_params, query, body, headers)
 
     async def _document(self, request: Request) -> Any:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        bodiless = self._route.body_optional and not kind
-        if kind != JSON and not bodiless:
-            raise ProblemError("wrong-media-type", f"the body is {kind[:100] or 'of no type'}")
         try:
             async with asyncio.timeout(self._settings.receive_timeout_s):
                 content = await self._content(request)
         except TimeoutError:
             raise ProblemError("receive-timeout", "the body did not arrive in time") from None
-        if self._route.body_optional and not content.strip():
+        if not content.strip():
             return {}
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON:
+            raise ProblemError("wrong-media-type", f"the body is {kind[:100] or 'of no type'}")
         return _json_of(content)
 
     async def _content(self, request: Request) -> bytes:

@@ -9,7 +9,6 @@ from importlib import metadata
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from pydantic.json_schema import models_json_schema
 
 from statechannel.http_api.problems import PROBLEM_JSON, REASONS, Problem
 from statechannel.http_api.routes import ApiRoute
@@ -20,6 +19,8 @@ EVERYWHERE: Final = (
 )  # fmt: skip
 """Codes that every route may answer with."""
 OF_BODIES: Final = ("body-too-large", "foreign-page", "receive-timeout", "wrong-media-type")
+_TAGS: Final = {"": "api", "openapi.json": "api", "why-not": "why"}
+"""Of paths whose first part is none."""
 _MISSING: Final = frozenset({"unknown-namespace", "unknown-bundle"})
 _REFERENCES: Final = "#/components/schemas/{model}"
 _PARAMETER: Final = re.compile(r"\{([a-z_]+)(?::path)?\}")
@@ -41,6 +42,11 @@ _ABOUT_PATHS: Final[Mapping[str, str]] = {
 }
 
 
+def public(routes: Sequence[ApiRoute]) -> list[ApiRoute]:
+    """Without Pulsar's, which have a description of their own, and those that only the page asks for."""
+    return [route for route in routes if f"{route.path}/".startswith("/v1/") and not route.path.startswith("/v1/page/")]
+
+
 def document_of(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """The document."""
     schemas: dict[str, Any] = {}
@@ -58,6 +64,7 @@ def document_of(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
+        "tags": [{"name": name} for name in sorted({tag_of(route) for route in routes})],
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),
@@ -71,17 +78,25 @@ def shown_path(route: ApiRoute) -> str:
     return _PARAMETER.sub(r"{\1}", route.path)
 
 
+def tag_of(route: ApiRoute) -> str:
+    """What it is about: the first part of its path."""
+    part = f"{route.path}/".split("/")[2]
+    return _TAGS.get(part, part)
+
+
 def _operation(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.about,
+        "tags": [tag_of(route)],
         "x-role": route.role.value,
-        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
+        "parameters": [*_path_parameters(route), *_query_parameters(route, schemas), *_header_parameters(route)],
         "responses": _responses(route, schemas),
     }
-    if route.body is not None:
-        schema = _schema_of(route.body, schemas)
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+    if route.body is not None and not route.body_in_query:
+        required = any(field.is_required() for field in route.body.model_fields.values())
+        content = {"application/json": {"schema": _schema_of(route.body, schemas)}}
+        operation["requestBody"] = {"required": required, "content": content}
     return operation
 
 
@@ -98,11 +113,12 @@ def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     ]
 
 
-def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
-    if route.query is None:
+def _query_parameters(route: ApiRoute, schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    asked = route.body if route.body_in_query else route.query
+    if asked is None:
         return []
-    _, document = models_json_schema([(route.query, "validation")])
-    model = next(iter(document["$defs"].values()))
+    model = TypeAdapter(asked).json_schema(ref_template=_REFERENCES)
+    schemas.update(model.pop("$defs", {}))
     required = model.get("required", [])
     return [
         {
@@ -119,12 +135,12 @@ def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
 def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     text = {"type": "string"}
     headers: list[tuple[str, str, dict[str, Any]]] = []
+    if "idempotency-key-reused" in route.reasons:
+        headers.append(("Idempotency-Key", "The same call with the same key acts once.", text | {"maxLength": 255}))
     if route.acts:
-        headers = [
-            ("Idempotency-Key", "The same call with the same key acts once.", text | {"maxLength": 255}),
-            ("Prefer", "`wait=SECONDS`: wait for the end.", text),
-            ("Statechannel-Client", "Who calls, where there is no bearer token.", text),
-        ]
+        headers.append(("Statechannel-Client", "Who calls, where there is no bearer token.", text))
+    if not route.bounds_time and route.answer is not bytes:
+        headers.append(("Prefer", "`wait=SECONDS`: wait for the end.", text))
     if route.acts and "{range}" in route.path:
         headers.append(("If-Match", "ETag of the bundle: act only on this state.", text))
     return [

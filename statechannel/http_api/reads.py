@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 from starlette.responses import StreamingResponse
@@ -16,7 +16,9 @@ from statechannel.http_api.cluster import BundleFilter
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute
 from statechannel.operations import outcomes
+from statechannel.operations.outcomes import Answer
 from statechannel.protocol.bundle import is_bundle, is_namespace
+from statechannel.protocol.states import State
 from statechannel.queries.channel_view import BundleRow, NamespaceDetails, NamespaceRow
 from statechannel.queries.query import NAME_MAX, NameQuery, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
@@ -42,7 +44,7 @@ class BundleQuery(Paging):
 
     namespace: str | None = Field(None, max_length=NAME_MAX, description="Only bundles of this namespace.")
     broker: str | None = Field(None, max_length=NAME_MAX, description="Only bundles that this broker serves.")
-    state: str | None = Field(None, max_length=32, description="Only bundles in this state.")
+    state: State | None = Field(None, description="Only bundles in this state.")
     unowned: bool = Field(False, description="Only bundles without an owner that had one, or were declined.")
 
 
@@ -70,7 +72,7 @@ class ApiIndex(TypedDict):
     channel: str
     positions: dict[str, int]
     caller: str
-    role: str
+    role: AccessRole
     openapi: str
     leader: str | None
     leader_api: str | None
@@ -103,10 +105,10 @@ class BundlesDocument(TypedDict):
 
 
 class LookupDocument(TypedDict, total=False):
-    """Who serves a bundle: `outcome` is `owned`, `unowned` or `bound-to`."""
+    """Who serves a bundle."""
 
-    answer: str
-    outcome: str
+    answer: Literal[Answer.ACCEPTED]
+    outcome: Literal["owned", "unowned", "bound-to"]
     bundle: str
     broker: str
     generation: int
@@ -161,7 +163,7 @@ class MemoryReads:
             "channel": self._cluster.settings.channel.name,
             "positions": {str(partition): offset for partition, offset in positions.items()},
             "caller": call.caller.name,
-            "role": call.caller.role.value,
+            "role": call.caller.role,
             "openapi": "/v1/openapi.json",
             "leader": leader,
             "leader_api": leader_api,

@@ -117,11 +117,11 @@ class ApiRoute:
         about: A sentence.
         role: Least role of the caller.
         answer: Type of the document; pydantic makes its schema.
+        body: Of JSON; without any, the same as `{}`.
         statuses: Of answers that are no problem.
         reasons: Codes of problems that this route has beyond those of all routes.
         acts: It changes something: it takes an `Idempotency-Key`, and is written to the log with who asked.
         bounds_time: `http.answer_timeout_s` applies; actions wait as long as the caller prefers.
-        body_optional: No body means one without members.
     """
 
     method: str
@@ -137,7 +137,11 @@ class ApiRoute:
     reasons: tuple[str, ...] = ()
     acts: bool = False
     bounds_time: bool = True
-    body_optional: bool = False
+
+    @property
+    def body_in_query(self) -> bool:
+        """Its arguments are in the query: many clients and proxies send no body with DELETE. A body that is sent counts, too."""
+        return self.method == "DELETE" and self.body is not None
 
 
 class RouteMaker(Protocol):
@@ -183,7 +187,7 @@ def _topic_reads(most: int) -> TopicReads:
 
 
 class TopicAnswers:
-    """Documents from topics, each made in a thread; its notes are among its members."""
+    """Documents from topics, each made in a thread; notes of the reading are among its own."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -206,7 +210,7 @@ class TopicAnswers:
         def read() -> dict[str, Any]:
             notes = Notes()
             document = answer(replace(self._connection, reporter=notes))
-            return {**document, "notes": notes.sentences}
+            return {**document, "notes": [*document.get("notes", ()), *notes.sentences]}
 
         document: dict[str, Any] = await self._reads.run(read)
         return document

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from statechannel.broker.observe.endpoint import url_of
 from statechannel.errors import StateChannelError
+from statechannel.http_api.access import trusted_proxies
 from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ class HttpServer:
             lifespan="off",
             log_config=None,
             server_header=False,
-            proxy_headers=False,
+            forwarded_allow_ips=trusted_proxies(settings),
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
             h11_max_incomplete_event_size=_HEADER_MAX_BYTES,

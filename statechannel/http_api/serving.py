@@ -12,7 +12,7 @@ from statechannel.http_api.application import application
 from statechannel.http_api.change_sources import installed_sources
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.cluster import ApiCluster
-from statechannel.http_api.openapi import document_of
+from statechannel.http_api.openapi import document_of, public
 from statechannel.http_api.page.page_feed import PageFeed, PageSource
 from statechannel.http_api.page.page_routes import PageReads, asset_routes, topic_reads_of
 from statechannel.http_api.pulsar.paths import pulsar_routes
@@ -74,11 +74,10 @@ def every_route(
 ) -> list[ApiRoute]:
     """All routes: those of this package, those of installed ones, and Pulsar's where they are switched on."""
     routes: list[ApiRoute] = []
-    routes += MemoryReads(cluster, hub).routes(lambda: document_of(routes))
+    routes += MemoryReads(cluster, hub).routes(lambda: document_of(public(routes)))
     routes += Actions(cluster, book).routes()
     routes += further_routes(cluster)
     if feed is not None:
         routes += PageReads(cluster, feed).routes()
         feed.topics, feed.past_topics = topic_reads_of(routes)
-    # Pulsar's are not in the description of this API: they have one of their own, Pulsar's.
     return [*routes, *pulsar_routes(cluster, routes)] if cluster.settings.http.pulsar_paths else routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from statechannel.engine import commands
 
@@ -21,6 +21,9 @@ class Answer(StrEnum):
     UNKNOWN = "unknown"
 
 
+OutcomeName = Literal[
+    "owned", "unowned", "bound-to", "not-found", "undetermined", "started", "done", "rejected", "unknown"
+]
 _TYPES: dict[str, type[Any]] = {
     "owned": commands.Owned,
     "unowned": commands.Unowned,

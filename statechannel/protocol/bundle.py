@@ -114,7 +114,7 @@ def looks_like_bounds(text: str) -> bool:
 
 
 def split_topic(topic: str) -> tuple[str, str] | None:
-    """Namespace and full name of a topic, or None if it has no namespace.
+    """Namespace and full name of a topic, or None if it has no namespace, or a part `.` or `..` below it (`is_new_namespace`).
 
     `tenant/namespace/topic` means `persistent://tenant/namespace/topic`, as in Pulsar's `TopicName`.
     """
@@ -122,6 +122,8 @@ def split_topic(topic: str) -> tuple[str, str] | None:
     if match is None:
         return None
     domain, namespace, local = match.groups()
+    if not DOTS.isdisjoint(local.split("/")):
+        return None
     return namespace, f"{domain or 'persistent'}://{namespace}/{local}"
 
 

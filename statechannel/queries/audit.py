@@ -7,19 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import Field
-from typing_extensions import TypedDict
 
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import (
-    LOCAL,
-    AuditQuestion,
-    AuditResult,
-    ExportSource,
-    LiveSource,
-    ReadMode,
-    Rows,
-    Wants,
-)
+from statechannel.audit.engine import LOCAL, AuditQuestion, AuditResult, ExportSource, LiveSource, ReadMode, Rows, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gap_list import GapFilter, GapSums, concerning, total_gap_sum
 from statechannel.audit.gaps import with_standstill
@@ -32,7 +22,16 @@ from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.clocks import moment
 from statechannel.errors import NotFoundError, StateChannelError
 from statechannel.protocol.bundle import parse_key
-from statechannel.queries.audit_log import AuditLog, hint_of_authors, note_outside
+from statechannel.queries.audit_log import (
+    AUDIT,
+    DIFFERENCE,
+    GAPS,
+    HISTORY,
+    OWNER,
+    AuditLog,
+    hint_of_authors,
+    note_outside,
+)
 from statechannel.queries.channel_view import bundle_row
 from statechannel.queries.query import NAME_MAX, Query, RequestModel
 from statechannel.queries.side_files import requests_of_file
@@ -95,18 +94,7 @@ class DifferenceQuery(RequestModel):
     limit: int = _ROWS
 
 
-class LogRead(TypedDict):
-    """How much of the log an answer is from.
-
-    `complete` is false where reading stopped before the end of the log; `stopped_at` has the first offset that was left out, by
-    partition.
-    """
-
-    complete: bool
-    stopped_at: dict[str, int]
-
-
-def _log_read(bounds: ExportBounds) -> LogRead:
+def _log_read(bounds: ExportBounds) -> dict[str, Any]:
     stopped_at = {str(number): offset for number, offset in bounds.stopped_at.items()}
     return {"complete": not stopped_at, "stopped_at": stopped_at}
 
@@ -118,7 +106,7 @@ class PartialLogError(StateChannelError):
         log: How much was read.
     """
 
-    def __init__(self, error: StateChannelError, log: LogRead) -> None:
+    def __init__(self, error: StateChannelError, log: dict[str, Any]) -> None:
         super().__init__(
             f"reading stopped before the end of the log, and the part that was read has no answer: {error}",
             hint="`statechannel audit` and `statechannel lookup --as-of` read the whole log.",
@@ -196,20 +184,20 @@ def _newest(asked: AuditLog, name: str, rows: Any, limit: int) -> dict[str, Any]
 
 QUERIES: Final = (
     Query(
-        "audit", "State of the log: digest, verdicts, keys awaiting repair", "/v1/audit", from_log(_state), dict[str, Any],
+        "audit", "State of the log: digest, verdicts, keys awaiting repair", "/v1/audit", from_log(_state), AUDIT,
         AuditQuery,
     ),
     Query(
-        "audit-owner", "Who owned a topic or bundle at a moment", "/v1/audit/owner", from_log(_owner), dict[str, Any],
+        "audit-owner", "Who owned a topic or bundle at a moment", "/v1/audit/owner", from_log(_owner), OWNER,
         OwnerQuery,
     ),
     Query(
         "audit-history", "List the records of a bundle, topic or namespace", "/v1/audit/history", from_log(_history),
-        dict[str, Any], HistoryQuery,
+        HISTORY, HistoryQuery,
     ),
-    Query("audit-gaps", "List the gaps in service", "/v1/audit/gaps", from_log(_gaps), dict[str, Any], GapsQuery),
+    Query("audit-gaps", "List the gaps in service", "/v1/audit/gaps", from_log(_gaps), GAPS, GapsQuery),
     Query(
-        "audit-diff", "Compare the accepted states of two moments", "/v1/audit/diff", from_log(_difference), dict[str, Any],
+        "audit-diff", "Compare the accepted states of two moments", "/v1/audit/diff", from_log(_difference), DIFFERENCE,
         DifferenceQuery,
     ),
 )  # fmt: skip
@@ -255,12 +243,7 @@ def _note_young(export: ExportFile, then: OwnerThen, writers: WritersHeard | Non
 
 
 def _gone(
-    error: NotInLogThenError,
-    export: ExportFile,
-    name: str,
-    shown: str,
-    as_of: str,
-    asked: AuditLog,
+    error: NotInLogThenError, export: ExportFile, name: str, shown: str, as_of: str, asked: AuditLog
 ) -> NotFoundError:
     """That it did not exist then, with who ended it, when, and what followed."""
     ended = error.ended

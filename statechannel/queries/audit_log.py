@@ -1,4 +1,7 @@
-"""A log to be audited: live or exported, its moments and windows, and what the registry shows of its writers."""
+"""A log to be audited: live or exported, its moments and windows, and what the registry shows of its writers.
+
+At the end the types of what is answered from it over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from statechannel.audit.engine import (
     LOCAL,
@@ -21,13 +24,19 @@ from statechannel.audit.engine import (
     load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.gap_list import GapSum
+from statechannel.audit.gaps import GapCause, GapEnd
+from statechannel.audit.history import KnownState
 from statechannel.audit.moments import AsOf, LogWindow, parse_as_of, parse_window, was_yesterday
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
 from statechannel.clocks import moment, now_ms
 from statechannel.errors import UsageError
+from statechannel.queries.channel_view import BundleRow
+from statechannel.queries.query import Keys, by_name, keys_of, many, object_type
 from statechannel.queries.side_files import header_of, writers_of_file
-from statechannel.stories.processes import WritersHeard
+from statechannel.stories.bundle import HistoryLine, LostOwner
+from statechannel.stories.processes import Unheard, WritersHeard
 
 if TYPE_CHECKING:  # files are read sooner without the Kafka client
     from statechannel.queries.connection import AnswerReporter, Connection
@@ -259,3 +268,93 @@ def note_outside(as_of: AsOf, ends: Collection[int], reporter: AnswerReporter, *
 
 _LIKE_A_TIME = 10**12
 """Milliseconds since 1970 of any log; far above its offsets."""
+
+
+# --- types of answers over HTTP -----------------------------------------------------------------------------------------
+
+_INTS, _TEXT, _NUMBER, _ANY = dict[str, int], str | None, int | None, dict[str, Any]
+_PLACE = object_type("LogPlace", "Where a partition is complete from.", (int, "offset timestamp_ms"))
+_STOP = object_type("FormatStop", "The first record of a newer format.", (int, "offset format"))
+LOG_READ = object_type(
+    "LogRead",
+    "How much of the log an answer is from. `complete` is false where reading stopped before the end of the log; `stopped_at` "
+    "has the first offset that was left out, by partition.",
+    (bool, "complete"),
+    (_INTS, "stopped_at"),
+)
+_READ: Sequence[Keys] = ((LOG_READ, "log"), (many(str), "notes"))
+_GAPPED: Sequence[Keys] = ((by_name(_PLACE | None), "complete_from"), (many(int), "incomplete"))
+_OF_LOG: Sequence[Keys] = ((str, "digest read"), (int, "records"), (_INTS, "end_offsets"), *_READ)
+_MAY_BE: Sequence[Keys] = (
+    *_GAPPED, (bool, "tentative"), (_INTS, "heads_lost positions_lost"), (by_name(_STOP), "stopped"),
+    (many(_ANY), "cold_starts"),
+)  # fmt: skip
+_DEBT = object_type(
+    "DebtRow", "A key that awaits repair.", (str, "key"), (int, "since_offset newest_offset highest_version")
+)
+AUDIT = object_type(
+    "AuditDocument", "State of the log.", *_OF_LOG, (int, "accepted duplicates purged namespaces bundles"),
+    (_INTS, "rejected asserts owners"), (many(_DEBT), "debts"), sometimes=_MAY_BE,
+)  # fmt: skip
+_GAP: Sequence[Keys] = (
+    (str, "bundle why"), (GapCause, "cause"), (GapEnd, "end"), (int, "partition start_offset start_ms on_request_ms"),
+    (int, "unassigned_ms"), (_NUMBER, "end_offset end_ms length_ms stood_still_ms"), (_TEXT, "from to operation"),
+    (bool, "repaired certain"),
+)  # fmt: skip
+_UNHEARD = object_type("UnheardOwner", "An owner that was not heard lately.", *keys_of(Unheard))
+_BEGAN = object_type(
+    "OperationBegan", "The first record of an operation.", (int, "offset"), (_TEXT, "by action reason")
+)
+OWNER = object_type(
+    "OwnerDocument", "Who owned a bundle at a moment.", *keys_of(BundleRow), (str, "name as_of"), (int, "partition last_offset"),
+    (_NUMBER, "as_of_ms since_offset since_ms changed_ms"), (_TEXT, "by action reason decision note"), *_READ,
+    (_BEGAN | None, "began"), (_UNHEARD | None, "unheard"), (_ANY | None, "heard_again"),
+    (object_type("GapThen", "A gap in service.", *_GAP) | None, "gap"),
+)  # fmt: skip
+_STATE: Sequence[Keys] = keys_of(KnownState)
+_CHILDREN = object_type(
+    "RecordChildren", "Bundles that a record makes.", (int, "count"),
+    (many(object_type("ChildRow", "A new bundle.", (str, "key"), *_STATE)), "of_this"),
+)  # fmt: skip
+_WINNER = object_type(
+    "WinnerRecord", "The accepted record because of which another is rejected.", (_TEXT, "id by operation"),
+    (int, "version offset"), (str, "state"),
+)  # fmt: skip
+_RECORD = object_type(
+    "HistoryRow", "A record.", *keys_of(HistoryLine), (str, "relation"), (_TEXT, "incarnation flow decision requested_by"),
+    (_BEGAN | None, "began"), (object_type("KnownState", "Accepted state of a key.", *_STATE) | None, "before after"),
+    (_CHILDREN | None, "children"), (_WINNER | None, "winner"),
+    (object_type("LostOwner", "Whose loss a repair names.", *keys_of(LostOwner)) | None, "lost"),
+)  # fmt: skip
+_WINDOW = object_type("LogWindow", "What is listed; null: no bound.", (_INTS | None, "since until"))
+HISTORY = object_type(
+    "HistoryDocument", "Records, the oldest first.", *_OF_LOG, (str, "of"), (_TEXT, "by"), (_WINDOW, "window"),
+    (many(_RECORD), "history"), (int, "rows_left_out"), sometimes=_MAY_BE,
+)  # fmt: skip
+_SUM = keys_of(GapSum)
+GAPS = object_type(
+    "GapsDocument", "Gaps in service, the oldest first.", *_OF_LOG, (_WINDOW, "window"), (int, "rows_left_out"),
+    (many(object_type("GapRow", "A gap in service.", *_GAP, (_TEXT, "requested_by"))), "gaps"),
+    (many(object_type("NamespaceGaps", "Gaps of a namespace.", (str, "namespace"), *_SUM)), "namespaces"),
+    (object_type("AllGaps", "Gaps of all namespaces.", *_SUM), "all"), (many(_UNHEARD), "unheard"), sometimes=_MAY_BE,
+)  # fmt: skip
+_SIDE = object_type(
+    "DifferenceSide",
+    "A moment.",
+    (str, "as_of read"),
+    (_NUMBER, "timestamp_ms"),
+    (_TEXT, "digest"),
+    (_INTS, "last_offsets"),
+)
+_THEN = object_type(
+    "StateThen", "Accepted state of a key.", (str, "state"), (_TEXT, "owner from to id"), (_NUMBER, "generation"),
+    (int, "version"),
+)  # fmt: skip
+_CHANGED = object_type(
+    "DifferenceRow", "A key whose state differs.", (str, "key"), (int, "partition"), (Literal["namespace", "bundle"], "kind"),
+    (Literal["came", "went", "changed", "came-and-went"], "change"), (many(str), "differs"), (_THEN | None, "before after"),
+)  # fmt: skip
+DIFFERENCE = object_type(
+    "DifferenceDocument", "What differs between two moments.", (_SIDE, "from to"), (_INTS, "counts changed"), *_READ,
+    (by_name(_INTS), "owners"), (many(_CHANGED), "differences"), (int, "rows_left_out"), sometimes=_GAPPED,
+)  # fmt: skip

@@ -77,7 +77,7 @@ class BundleRow(TypedDict):
     """A live bundle: who serves it, who is to serve it next, and the record that made the state."""
 
     bundle: str
-    state: str | None
+    state: State | None
     owner: str | None
     next: str | None
     generation: int | None
@@ -112,7 +112,7 @@ def bundle_row(key: KeyState) -> BundleRow:
     bound_for = key.bound_for
     return {
         "bundle": key.name,
-        "state": None if key.state is None else key.state.value,
+        "state": key.state,
         "owner": key.owner,
         "next": bound_for if bound_for != key.owner else None,
         "generation": key.generation,

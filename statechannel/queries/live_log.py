@@ -190,10 +190,7 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
 
 @contextmanager
 def open_tail(
-    connection: Connection,
-    topic: Topic,
-    partition: int,
-    observe_headers: Callable[[int, Headers], None] | None = None,
+    connection: Connection, topic: Topic, partition: int, observe_headers: Callable[[int, Headers], None] | None = None
 ) -> Iterator[PartitionTail]:
     client, topics, timeout_s = connection.client, connection.topics, connection.timeout_s
     tail = channel_tail(client, topics, topic, partition, timeout_s=timeout_s, observe_headers=observe_headers)

@@ -285,6 +285,11 @@ class HttpSettings(SettingsGroup):
     tls_client_ca: Path | None = setting(
         None, "Certificates (PEM) by which those of clients are signed. Set: clients must present one (mTLS)."
     )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses and networks (`10.0.0.0/8`) of proxies before the port: the newest address of their `X-Forwarded-For` that is "
+        "none of these is that of the client, for `requests_per_s` and in logs. From others the header does not count.",
+    )
     requests_per_s: float = setting(
         50.0, "Requests per second of one address, on average; a burst may have twice that.", gt=0, le=100_000
     )

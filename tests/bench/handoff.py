@@ -67,10 +67,7 @@ def run(transfers: int = 500, members: int = 3) -> Sequence[Figure]:
         settings, topics = make_channel(bootstrap, FLOOR_CHANNEL)
         _, shared_topics = make_channel(bootstrap, SHARED_CHANNEL)
         hops, shared = Hops(settings, topics.channel), Hops(settings, shared_topics.channel)
-        with (
-            bare_readers(members - 1, bootstrap, shared_topics.channel),
-            brokers(bootstrap, CHANNEL, names) as running,
-        ):
+        with bare_readers(members - 1, bootstrap, shared_topics.channel), brokers(bootstrap, CHANNEL, names) as running:
             measured = _measure(running, hops, shared, transfers)
         hops.close()
         shared.close()

@@ -50,13 +50,7 @@ STEP_S = 0.5
 SERVED_S = 60.0
 MADE_UP = {"topics": 100, "msg_rate": 40.0, "heavy": 20.0, "wave": 0.05, "noise": 0.05, "hot_factor": 3.0}
 INTERVAL_S = 6.0
-LOAD = {
-    "measure_interval_s": 0.5,
-    "sample_interval_s": 0.5,
-    "settle_s": 0.5,
-    "top_interval_s": 1.5,
-    "tick_s": 0.1,
-}
+LOAD = {"measure_interval_s": 0.5, "sample_interval_s": 0.5, "settle_s": 0.5, "top_interval_s": 1.5, "tick_s": 0.1}
 QUICK = {"payback_min": 0.1}
 """A gap is waited for by the decision, not by the minute: a run has two minutes."""
 CONTENDER = "ours"

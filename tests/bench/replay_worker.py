@@ -50,10 +50,7 @@ class Stopwatch:
 
     def facts(self) -> dict[str, float]:
         """Seconds since the start, or until the stop."""
-        return self._facts or {
-            "wall_s": time.perf_counter() - self._wall_s,
-            "cpu_s": time.process_time() - self._cpu_s,
-        }
+        return self._facts or {"wall_s": time.perf_counter() - self._wall_s, "cpu_s": time.process_time() - self._cpu_s}
 
 
 PARSERS: dict[str, Callable[[Any], Any]] = {"bare": len, "parse": orjson.loads, "parse-json": json.loads}

@@ -143,10 +143,7 @@ class Asker:
         return resident_bytes()
 
     def rates(self, names: list[str], seconds: float) -> dict[str, dict[str, float]]:
-        return {
-            "lookup": measure_calls(self._router.lookup, names, seconds),
-            "floor": measure_floor(names, seconds),
-        }
+        return {"lookup": measure_calls(self._router.lookup, names, seconds), "floor": measure_floor(names, seconds)}
 
     def owner(self, name: str) -> str | None:
         answer = self._router.lookup(name)

@@ -28,11 +28,7 @@ from shedders.decisions.record import (
     encode,
     key_of,
 )
-from shedders.decisions.topic import (
-    DecisionReader,
-    DecisionWriter,
-    describe_decision_topic,
-)
+from shedders.decisions.topic import DecisionReader, DecisionWriter, describe_decision_topic
 from shedders.model.amounts import MESSAGES
 from shedders.model.plan import Left, Placed
 from shedders.queries import decisions as decision_queries

@@ -211,10 +211,7 @@ def test_what_cannot_be_planned(args: tuple[str, ...], code: int, words: tuple[s
             {"brokers": {"b": {"load": {"msg_rate_in": float("inf")}}}},
             "brokers.b.load.msg_rate_in: expected a finite number, got inf",
         ),
-        (
-            {"bundles": {"t/n/0x00000000_0xffffffff": {"owner": "b9"}}},
-            ".owner: b9 is neither in brokers nor in gone",
-        ),
+        ({"bundles": {"t/n/0x00000000_0xffffffff": {"owner": "b9"}}}, ".owner: b9 is neither in brokers nor in gone"),
         (
             {"policies": {"isolation": [{"name": "p", "namespaces": ["("], "primary": ["x"]}]}},
             "policies.isolation[0].namespaces[0]",

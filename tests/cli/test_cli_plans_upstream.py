@@ -51,10 +51,7 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
         ({"split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, True),
         # The one that a plan itself writes stands over the other.
         (
-            {
-                "parts": {"splitting": {}},
-                "split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}},
-            },
+            {"parts": {"splitting": {}}, "split": {"range-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}},
             False,
         ),
         ({"split": {"topic-count-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, False),

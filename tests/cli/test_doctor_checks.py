@@ -336,8 +336,7 @@ def test_two_checks_have_not_one_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loaded", "why"),
-    [(ImportError("no module x"), "no module x"), (object(), "x:y is not a ConditionExtension")],
+    ("loaded", "why"), [(ImportError("no module x"), "no module x"), (object(), "x:y is not a ConditionExtension")]
 )
 def test_a_plugin_that_cannot_be_used_is_a_finding(monkeypatch: pytest.MonkeyPatch, loaded: object, why: str) -> None:
     def load() -> object:

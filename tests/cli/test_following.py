@@ -94,9 +94,7 @@ def test_a_follower_of_a_cleaned_log_joins_anew_at_a_mark_that_counts(case: Case
     assert part.replica.caught_up
 
 
-def test_a_watch_shows_each_change_once_and_what_a_cold_start_has_overruled(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_watch_shows_each_change_once_and_what_a_cold_start_has_overruled(capsys: pytest.CaptureFixture[str]) -> None:
     """What comes while the log is read anew is shown, and what was shown before or lay in the log before is not."""
     before, after, _ = split_at_the_mark()
     log = before[:-2]

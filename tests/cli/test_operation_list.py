@@ -60,11 +60,7 @@ def test_a_kind_that_is_not_there_is_named_with_those_that_are(monkeypatch: pyte
         (0, "ann", ["note: no operation is by ann. Known: ann@desk. "]),
         (0, "b7", ["note: no operation is by b7. "]),
         (0, "b1", []),
-        (
-            0,
-            "ann@desk",
-            ["note: policies are in `statechannel audit actions --by ann@desk`, with the reasons"],
-        ),
+        (0, "ann@desk", ["note: policies are in `statechannel audit actions --by ann@desk`, with the reasons"]),
     ],
 )
 def test_remarks(left_out: int, by: str | None, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

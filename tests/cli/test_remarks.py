@@ -105,7 +105,7 @@ def test_policies_that_no_broker_applies(brokers: list[list[str] | None], senten
 
 def test_status_says_that_nobody_applies_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said(monkeypatch, POLICY, brokers=alive([], [])).cluster == [
-        "no broker runs the balancer: policies are not applied, and a drain cannot work",
+        "no broker runs the balancer: policies are not applied, and a drain cannot work"
     ]
 
 

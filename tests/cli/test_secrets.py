@@ -20,11 +20,7 @@ from statechannel.kafka.client_settings import ClientSettings
 MARK = "Pa55-w0rd.Marked"
 QUICK = ("--set", "kafka.command_timeout_s=0.3", "--set", "membership.interval_s=0.2")
 SASL = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN", "-X", "sasl.username=u")
-COMMANDS = (
-    ("status",),
-    ("broker", "run", "--id", "b1"),
-    ("transfer", "t/n/x", "--dest", "b1"),
-)
+COMMANDS = (("status",), ("broker", "run", "--id", "b1"), ("transfer", "t/n/x", "--dest", "b1"))
 
 Way = Callable[[Path, pytest.MonkeyPatch], list[str]]
 

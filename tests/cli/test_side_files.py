@@ -64,12 +64,7 @@ def strip(path: Path, **fields: str) -> None:
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
 
 
-READERS = (
-    ("audit", "origins", "--every"),
-    ("audit", "gaps"),
-    ("operation", "list"),
-    ("operation", "show", CREATED),
-)
+READERS = (("audit", "origins", "--every"), ("audit", "gaps"), ("operation", "list"), ("operation", "show", CREATED))
 
 
 def test_the_digest_of_an_export_covers_the_files_beside_it(tmp_path: Path) -> None:

@@ -246,11 +246,7 @@ def test_all_bundles_on_one_of_three_is_worth_a_note(
     monkeypatch.setenv("COLUMNS", "160")
     three = [broker("b1", bundles=18), broker("b2", bundles=0), broker("b3", bundles=0)]
     assert "b2 and b3 have no bundles, b1 has 18." in shown(figures(brokers=three), capsys)[1]
-    for trouble in (
-        {"cordoned": True},
-        {"blocked": BLOCKED},
-        {"hooks_failed": {"on_release": HUNG}},
-    ):
+    for trouble in ({"cordoned": True}, {"blocked": BLOCKED}, {"hooks_failed": {"on_release": HUNG}}):
         drained = [broker("b1", bundles=9), broker("b2", bundles=9), broker("b3", bundles=0, **trouble)]
         assert uneven(figures(brokers=drained)) == [], "nobody is advised to move bundles to it"
     two = [broker("b1", bundles=18), broker("b2", bundles=0)]

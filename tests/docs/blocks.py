@@ -22,14 +22,7 @@ from statechannel.protocol import states
 from statechannel.protocol.states import FORCED, MOVES, MoveCondition, State, Who
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
 from tests.bench import kept
-from tests.docs import (
-    bounds_table,
-    counterexamples,
-    http_blocks,
-    partition_blocks,
-    record_blocks,
-    scenario_blocks,
-)
+from tests.docs import bounds_table, counterexamples, http_blocks, partition_blocks, record_blocks, scenario_blocks
 from tests.docs import observability_blocks as observability
 from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog

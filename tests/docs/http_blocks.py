@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from statechannel.http_api.openapi import EVERYWHERE, OF_BODIES, document_of, reasons_of, shown_path
+from statechannel.http_api.openapi import EVERYWHERE, OF_BODIES, document_of, public, reasons_of, shown_path
 from statechannel.http_api.problems import REASONS
 from statechannel.http_api.pulsar.paths import UNSUPPORTED, PulsarPaths
 from tests.support.http_fakes import Rig, http_settings
@@ -12,7 +12,7 @@ from tests.support.http_fakes import Rig, http_settings
 
 def openapi_text() -> str:
     """The kept document."""
-    return json.dumps(document_of(Rig(http_settings()).routes), indent=1) + "\n"
+    return json.dumps(document_of(public(Rig(http_settings()).routes)), indent=1) + "\n"
 
 
 def route_rows() -> list[tuple[str, ...]]:
@@ -27,7 +27,7 @@ def route_rows() -> list[tuple[str, ...]]:
             "-" if not route.acts else "by nature" if route.bounds_time and route.name != "drain" else "by key",
             ", ".join(f"`{reason}`" for reason in reasons_of(route) if reason not in everywhere),
         )
-        for route in Rig(http_settings()).routes
+        for route in public(Rig(http_settings()).routes)
     ]
 
 

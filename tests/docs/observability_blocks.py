@@ -42,12 +42,7 @@ def event_fields() -> str:
 def metrics() -> str:
     """Every metric, in the order of the table."""
     body = [
-        (
-            f"`{one.full_name}`",
-            one.kind.value,
-            ", ".join(f"`{label}`" for label in one.labels) or "-",
-            one.meaning,
-        )
+        (f"`{one.full_name}`", one.kind.value, ", ".join(f"`{label}`" for label in one.labels) or "-", one.meaning)
         for one in METRICS
     ]
     return _table(("metric", "kind", "labels", "meaning"), body)

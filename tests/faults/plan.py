@@ -142,12 +142,7 @@ class Plan:
 
 
 def make_plan(
-    seed: int,
-    *,
-    steps: int = 6,
-    only: tuple[str, ...] = (),
-    nodes: int | None = None,
-    lease: bool | None = None,
+    seed: int, *, steps: int = 6, only: tuple[str, ...] = (), nodes: int | None = None, lease: bool | None = None
 ) -> Plan:
     """The plan of a seed.
 

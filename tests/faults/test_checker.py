@@ -10,18 +10,7 @@ import pytest
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.log import RecordRead, Topic
 from tests.faults.checker import RULES, YOUNG, Evidence, check
-from tests.faults.history import (
-    Asked,
-    Beside,
-    FaultSpan,
-    History,
-    LeftInDebt,
-    Lookup,
-    Outage,
-    Recovery,
-    Serving,
-    Write,
-)
+from tests.faults.history import Asked, Beside, FaultSpan, History, LeftInDebt, Lookup, Outage, Recovery, Serving, Write
 from tests.faults.judged import judge, live_bundles, unpaid
 from tests.faults.log_copy import LogCopy
 from tests.faults.registers import Call, CallKind, Noted, Outcome

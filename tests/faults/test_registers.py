@@ -9,16 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.faults.registers import (
-    Call,
-    CallKind,
-    Noted,
-    Outcome,
-    misplaced,
-    not_kept,
-    read_journal,
-    wrongly_fenced,
-)
+from tests.faults.registers import Call, CallKind, Noted, Outcome, misplaced, not_kept, read_journal, wrongly_fenced
 from tests.faults.storage import Fences, Storage
 
 TOPIC = "t/n/x"

@@ -12,15 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from statechannel.engine.commands import Done, Lookup, Outcome, Owned, Rejected, Started
-from statechannel.engine.effects import (
-    Append,
-    CallHook,
-    Complete,
-    Effect,
-    RestartReading,
-    StandForLeader,
-    StopEngine,
-)
+from statechannel.engine.effects import Append, CallHook, Complete, Effect, RestartReading, StandForLeader, StopEngine
 from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import (
     Appended,

@@ -234,10 +234,7 @@ _LOSS_FAULTS: Mapping[str, Budget] = {
 
 _SPLIT_FAULTS: Mapping[str, Budget] = {**_FAULTS, "rejoin": Budget(reopens=1, periods=1)}
 
-_LEASE_FAULTS: Mapping[str, Budget] = {
-    "sleep": Budget(sleeps=1, periods=4),
-    "cut": Budget(cuts=1, periods=4),
-}
+_LEASE_FAULTS: Mapping[str, Budget] = {"sleep": Budget(sleeps=1, periods=4), "cut": Budget(cuts=1, periods=4)}
 
 FLOWS: Mapping[str, Flow] = {
     "transfer": Flow(FOLLOWER, LEADER, _transfer, _FAULTS),

@@ -135,11 +135,7 @@ def test_a_thread_that_did_not_run_for_half_a_session_steps_down_first(channel: 
         member.wait(elected=True)
         skew_s[0] += SESSION_MS / 2_000 + 0.5
         member.inbox.wait_for(lambda inputs: len(inputs) >= 3)
-        assert member.inbox.inputs[:3] == [
-            LeadershipChanged(True),
-            LeadershipChanged(False),
-            LeadershipChanged(True),
-        ]
+        assert member.inbox.inputs[:3] == [LeadershipChanged(True), LeadershipChanged(False), LeadershipChanged(True)]
 
 
 CHILD = """

@@ -24,12 +24,7 @@ def channel(kafka: Kafka, topic_prefix: str) -> Channel:
 
 def tail(channel: Channel, **more: float) -> PartitionTail:
     return PartitionTail(
-        channel.settings,
-        Topic.CHANNEL,
-        channel.topics.channel,
-        0,
-        group_id=channel.topics.reader_group,
-        **more,
+        channel.settings, Topic.CHANNEL, channel.topics.channel, 0, group_id=channel.topics.reader_group, **more
     )
 
 

@@ -19,12 +19,7 @@ from shedders.balancer.movers import EndedOperation
 from shedders.balancer.settings import configured
 from shedders.balancer.splitting import SplitRequester
 from shedders.decisions.record import DecisionRecord, OutcomeRecord
-from shedders.decisions.topic import (
-    DecisionReader,
-    DecisionWriter,
-    WriterBounds,
-    newest_decision,
-)
+from shedders.decisions.topic import DecisionReader, DecisionWriter, WriterBounds, newest_decision
 from shedders.model.cluster import Cluster
 from shedders.model.plan import SplitWanted
 from statechannel.api import Owned, StateChannel

@@ -9,13 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from statechannel.embedded import (
-    AlreadyRunningError,
-    BrokerOptions,
-    BrokerStartError,
-    KafkaServer,
-    PortInUseError,
-)
+from statechannel.embedded import AlreadyRunningError, BrokerOptions, BrokerStartError, KafkaServer, PortInUseError
 from tests.support.kafka_lanes import Kafka, embedded_options
 from tests.support.waits import WAIT_S
 
@@ -66,13 +60,7 @@ def test_shared_broker_serves(kafka: Kafka, topic_prefix: str) -> None:
 
 def test_cleaner_is_quick_enough_for_tests(own_kafka: KafkaServer, topic_prefix: str) -> None:
     bootstrap = own_kafka.bootstrap_servers
-    make_topic(
-        bootstrap,
-        topic_prefix,
-        cleanup_policy="compact",
-        segment_ms="300",
-        min_cleanable_dirty_ratio="0.01",
-    )
+    make_topic(bootstrap, topic_prefix, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01")
     deadline = time.monotonic() + WAIT_S
     for round_number in range(1000):
         produce(bootstrap, topic_prefix, [b"old-%d" % round_number])

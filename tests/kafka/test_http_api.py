@@ -19,6 +19,7 @@ from statechannel.errors import ExitCode
 from statechannel.queries.live_log import ExportBounds, export_live
 from statechannel.settings import load
 from tests.support.broker_cluster import COMMAND, WAIT_S, BrokerCluster, broker_cluster
+from tests.support.generated_clients import DRIVEN, driven, python_client, typescript_client
 from tests.support.kafka_lanes import Kafka
 
 NAMESPACE = "t/n"
@@ -292,3 +293,14 @@ def test_both_ways_and_once(cluster: ApiCluster, tmp_path: Path) -> None:
         export = read_export(path)
         assert bounds.stopped_at == {0: 1} == written.end_offsets == export.header.end_offsets
         assert (export.records, export.header.digest) == (1, written.digest)
+
+
+@pytest.mark.parametrize("generate", [python_client, typescript_client])
+def test_a_client_that_is_generated_from_the_description_drives_it(
+    cluster: ApiCluster, tmp_path: Path, generate: Callable[[Path, Path], list[str]]
+) -> None:
+    with cluster.api("b1") as http:
+        description = tmp_path / "openapi.json"
+        description.write_bytes(http.get("/v1/openapi.json").content)
+        command = generate(description, tmp_path)
+        assert driven(command, str(http.base_url), tmp_path) == DRIVEN

@@ -17,17 +17,7 @@ from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS
 from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
-from tests.support.killing import (
-    EXPIRY_S,
-    Directed,
-    Victim,
-    audit_of,
-    owners,
-    read_log,
-    settled,
-    survivor,
-    victim,
-)
+from tests.support.killing import EXPIRY_S, Directed, Victim, audit_of, owners, read_log, settled, survivor, victim
 from tests.support.waits import WAIT_S
 
 NAMESPACE = "public/default"

@@ -101,10 +101,7 @@ def test_a_router_follows_a_broker(kafka: Kafka, topic_prefix: str) -> None:
 
 def test_wait_has_a_bundle_assigned(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    with (
-        run_broker(settings, "b1") as channel,
-        BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
-    ):
+    with run_broker(settings, "b1") as channel, BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
         create(channel, 1)
         until(lambda: isinstance(router.lookup(TOPIC), Unowned))
         nobody = router.wait(TOPIC, 0.3)
@@ -144,10 +141,7 @@ def test_the_guard_admits_here_and_redirects_there(kafka: Kafka, topic_prefix: s
 
 def test_changes_resume_by_offset(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    with (
-        run_broker(settings, "b1") as channel,
-        BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
-    ):
+    with run_broker(settings, "b1") as channel, BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
         create(channel, 1)
         channel.lookup(TOPIC, WAIT_S)
         first = []
@@ -170,10 +164,7 @@ def test_changes_resume_by_offset(kafka: Kafka, topic_prefix: str) -> None:
 
 def test_any_thread_may_ask(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
-    with (
-        run_broker(settings, "b1") as channel,
-        BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router,
-    ):
+    with run_broker(settings, "b1") as channel, BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
         create(channel, 4)
         names = [bundle.bundle for bundle in channel.picture().bundles]
         # A router that has not read the new records yet answers, rightly, that there is no such bundle.

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(
         "STATECHANNEL_TEST_LONG" not in os.environ,
         reason="two minutes, three nodes: STATECHANNEL_TEST_LONG=1, or make faults",
-    ),
+    )
 ]
 
 QUICK = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}

@@ -84,12 +84,9 @@ def generations(judges: list[Judge]) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def server_of(state: State) -> str | None:
-    return {
-        "Assigned": state.to,
-        "Assigning": state.to,
-        "Releasing": state.source,
-        "Splitting": state.source,
-    }.get(state.state)
+    return {"Assigned": state.to, "Assigning": state.to, "Releasing": state.source, "Splitting": state.source}.get(
+        state.state
+    )
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)

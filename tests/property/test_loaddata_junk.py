@@ -124,9 +124,7 @@ RECORDS = st.builds(
 
 
 @given(st.lists(st.tuples(RECORDS, st.floats(0, 1e6), st.one_of(st.none(), st.integers(-(2**40), 2**62))), max_size=20))
-def test_no_record_breaks_a_view_and_every_record_has_a_fate(
-    read: list[tuple[SideRecord, float, int | None]],
-) -> None:
+def test_no_record_breaks_a_view_and_every_record_has_a_fate(read: list[tuple[SideRecord, float, int | None]]) -> None:
     view: TableView[BrokerLoadReport] = TableView(ViewRules(brokers_max=2))
     reporter = Reporter("b1", "b1-1")
     decode = decoder(decode_broker_load)
@@ -168,9 +166,7 @@ USAGES = st.builds(HostUsage, *[st.builds(ResourceUsage, NUMBERS, NUMBERS)] * 5)
 
 
 @given(st.lists(st.tuples(USAGES, READINGS, st.floats(), st.integers(-(2**70), 2**70)), min_size=1, max_size=6))
-def test_no_reading_breaks_a_broker_and_what_it_tells_is_read(
-    readings: list[tuple[HostUsage, Any, Any, int]],
-) -> None:
+def test_no_reading_breaks_a_broker_and_what_it_tells_is_read(readings: list[tuple[HostUsage, Any, Any, int]]) -> None:
     local = LocalLoad(clock=SampleClock(1.0, 5))
     reporter = Reporter("b1", "b1-1")
     for usage, bundles, now_s, now_ms in readings:

@@ -18,15 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ALL = Wants(
-    gaps=True,
-    gap_count=True,
-    races=True,
-    owned=True,
-    moves=True,
-    cuts=True,
-    rejected=True,
-    states=True,
-    origins=True,
+    gaps=True, gap_count=True, races=True, owned=True, moves=True, cuts=True, rejected=True, states=True, origins=True
 )
 
 

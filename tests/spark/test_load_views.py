@@ -57,10 +57,7 @@ class World:
     def started(self, **more: object) -> LoadViews:
         streaming = Streaming(NEVER, "c", str(self.folder / "checkpoint"), trigger_s=TRIGGER_S)
         options = LoadViewsOptions(
-            str(self.folder / "table"),
-            ttl_s=100.0,
-            grace_s=10.0,
-            **{"tombstones": False, "keep": 3, **more},
+            str(self.folder / "table"), ttl_s=100.0, grace_s=10.0, **{"tombstones": False, "keep": 3, **more}
         )
         clocks = {"mono_s": lambda: self.now_s, "now_ms": lambda: NOW_MS}
         job = LoadViews(self.session, streaming, options, asker=self.asker, **clocks)

@@ -223,11 +223,7 @@ def test_a_lost_head(session: Any, tmp_path: Path) -> None:
     """Deleted and not restated, restated without a heartbeat behind the mark, and vouched for."""
     mark = len(lost_head.ROWS) + len(lost_head.RESTATED)
     restated = (*lost_head.RESTATED, lost_head.head_mark(3))
-    logs = [
-        ((), 3),
-        (restated, 3),
-        ((*restated, (b"!heartbeat", heartbeat("b-1", mark))), 3),
-    ]
+    logs = [((), 3), (restated, 3), ((*restated, (b"!heartbeat", heartbeat("b-1", mark))), 3)]
     for after, first in logs:
         path = lost_head.written(tmp_path, *after, first=first)
         check(session, AuditQuestion(ExportSource(path), compaction_lag_ms=lost_head.LAG_MS, wants=ALL), tmp_path)

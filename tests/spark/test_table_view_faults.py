@@ -177,11 +177,7 @@ AWAY_S = 8.0
 
 
 def test_kafka_away(
-    session: SparkSession,
-    own_kafka: KafkaServer,
-    topic_prefix: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    session: SparkSession, own_kafka: KafkaServer, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is started again so often, and then it is a clear end; what was published stays."""
     monkeypatch.setattr(log_module, "ChannelTopic", partial(log_module.ChannelTopic, timeout_s=AWAY_S))

@@ -9,6 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from typing import Any
 
 import httpx
+import jsonschema_rs
+import orjson
+from pydantic import TypeAdapter
 
 from statechannel.broker.changes import Change
 from statechannel.conditions.facts import BrokerRow
@@ -47,6 +50,22 @@ def broker_row(name: str, **values: Any) -> BrokerRow:
     row |= {"broker": name, "incarnation": f"{name}-1", "state": "alive", "accepting": True, "draining": False}
     row |= {"leading": name == "b1", "bundles": 0, "heard_ago_ms": 1, "urls": {}, "hooks_failed": {}, "differs": []}
     return {**row, **values}  # type: ignore[return-value, typeddict-item]
+
+
+def _closed(schema: Any) -> Any:
+    """A schema without room for keys that it does not name."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {name: _closed(part) for name, part in schema.items()}
+    return parts | ({"additionalProperties": False} if isinstance(schema.get("properties"), dict) else {})
+
+
+def described(kind: Any) -> Callable[[Any], None]:
+    """Raises for a document that has not just the keys of its type."""
+    check = jsonschema_rs.validator_for(_closed(TypeAdapter(kind).json_schema(mode="serialization")))
+    return lambda document: check.validate(orjson.loads(orjson.dumps(document)))
 
 
 class FakeCluster:

@@ -22,10 +22,7 @@ T = TypeVar("T")
 
 # Short enough to see the cleaner at work (kafka-platform 4.3).
 CLEANED = ChannelSettings.model_construct(
-    min_compaction_lag_ms=500,
-    max_compaction_lag_ms=3_600_000,
-    segment_ms=300,
-    min_cleanable_dirty_ratio=0.01,
+    min_compaction_lag_ms=500, max_compaction_lag_ms=3_600_000, segment_ms=300, min_cleanable_dirty_ratio=0.01
 )
 
 
@@ -93,11 +90,7 @@ class Channel:
 
     @contextmanager
     def reader(
-        self,
-        inbox: Inbox,
-        *,
-        tuning: ReaderTuning | None = None,
-        availability: Callable[[bool], None] | None = None,
+        self, inbox: Inbox, *, tuning: ReaderTuning | None = None, availability: Callable[[bool], None] | None = None
     ) -> Iterator[LogReader]:
         reader = LogReader(
             self.settings,
@@ -133,11 +126,7 @@ class Channel:
 
 
 def make_channel(
-    bootstrap_servers: str,
-    prefix: str,
-    *,
-    lags: ChannelSettings | None = None,
-    tuning: KafkaSettings | None = None,
+    bootstrap_servers: str, prefix: str, *, lags: ChannelSettings | None = None, tuning: KafkaSettings | None = None
 ) -> Channel:
     settings = ClientSettings(bootstrap_servers, tuning=tuning or KafkaSettings())
     topics = ChannelTopics(prefix, lags or ChannelSettings())

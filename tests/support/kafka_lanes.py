@@ -19,10 +19,7 @@ from tests.support.waits import KNOWN_S, WAIT_S
 BOOTSTRAP_VARIABLE = "STATECHANNEL_TEST_BOOTSTRAP"
 
 # What every broker of the tests needs so that the real cleaner can be watched at work.
-CLEANER_PROPERTIES = {
-    "log.cleaner.backoff.ms": "200",
-    "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
-}
+CLEANER_PROPERTIES = {"log.cleaner.backoff.ms": "200", "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,9 +151,7 @@ class Scripted:
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
 
     def __init__(
-        self,
-        plan: Callable[[Cluster, Mapping[str, Any]], Sequence[BundleMove]],
-        splits: Sequence[SplitWanted] = (),
+        self, plan: Callable[[Cluster, Mapping[str, Any]], Sequence[BundleMove]], splits: Sequence[SplitWanted] = ()
     ) -> None:
         self._plan = plan
         self._splits = splits

@@ -35,10 +35,7 @@ class MoveTicks(NamedTuple):
 
 
 def live_plot(
-    title: str,
-    runs: Sequence[LoadLines],
-    moves: Sequence[MoveTicks],
-    marks: Sequence[tuple[float, str]],
+    title: str, runs: Sequence[LoadLines], moves: Sequence[MoveTicks], marks: Sequence[tuple[float, str]]
 ) -> Plot:
     """Loads of runs on the same axes; a broker has the same colour in each.
 

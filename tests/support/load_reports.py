@@ -2,13 +2,7 @@
 
 from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage, TopBundle
-from loaddata.report.record import (
-    BrokerLoadReport,
-    ReportHeader,
-    Tombstone,
-    decode_broker_load,
-    encode_broker_load,
-)
+from loaddata.report.record import BrokerLoadReport, ReportHeader, Tombstone, decode_broker_load, encode_broker_load
 from loaddata.view.table_view import Arrival, Fate, TableView, decoder
 from statechannel.protocol.side_record import SideRecord
 

@@ -75,9 +75,7 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
     """A rebalance, and whatever else the cluster gives rise to."""
     chance = random.Random(cluster.seed ^ 0x5EED)
     asked = PlanRequest(
-        excluded_topics=cluster.excluded,
-        capacities=cluster.capacities,
-        completeness_min=chance.choice((0.0, 0.0, 0.5)),
+        excluded_topics=cluster.excluded, capacities=cluster.capacities, completeness_min=chance.choice((0.0, 0.0, 0.5))
     )
     balance = asked
     if chance.random() < 0.3:

@@ -228,12 +228,7 @@ def _topics(
 
 
 def _replicas(
-    chance: random.Random,
-    full: Sequence[int],
-    rack_of: Mapping[int, str | None],
-    placed: str,
-    factor: int,
-    turn: int,
+    chance: random.Random, full: Sequence[int], rack_of: Mapping[int, str | None], placed: str, factor: int, turn: int
 ) -> tuple[int, ...]:
     if placed == "striped":
         return tuple(full[(turn + k) % len(full)] for k in range(factor))

@@ -26,10 +26,7 @@ def copy_of(views: dict[int, View], unknown: frozenset[int] = frozenset()) -> Re
 def serving(views: dict[int, View], **answers: bytes) -> Iterator[str]:
     """The URL of a replica; `answers` stand in the place of what it would say (`digest`, `dump`)."""
     copy = copy_of(views)
-    bodies = {
-        "digest": orjson.dumps(digest_document(copy)),
-        "dump": "".join(dump_lines(copy)).encode(),
-    } | answers
+    bodies = {"digest": orjson.dumps(digest_document(copy)), "dump": "".join(dump_lines(copy)).encode()} | answers
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -26,12 +26,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from statechannel.embedded import BrokerOptions, BrokerSecurity, KafkaServer
 from tests.support.kafka_lanes import CLEANER_PROPERTIES

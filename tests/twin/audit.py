@@ -46,10 +46,7 @@ class Answer:
 
 
 def to_export(
-    lines: Iterable[Line],
-    end_offsets: dict[int, int],
-    exported_at_ms: int,
-    topic: str = "bundle-state",
+    lines: Iterable[Line], end_offsets: dict[int, int], exported_at_ms: int, topic: str = "bundle-state"
 ) -> str:
     """Write the export file of a log."""
     header = {
@@ -60,11 +57,7 @@ def to_export(
     }
     rows: list[dict[str, Any]] = [header]
     for line in sorted(lines, key=lambda line: (line.partition, line.offset)):
-        row: dict[str, Any] = {
-            "partition": line.partition,
-            "offset": line.offset,
-            "timestamp_ms": line.timestamp_ms,
-        }
+        row: dict[str, Any] = {"partition": line.partition, "offset": line.offset, "timestamp_ms": line.timestamp_ms}
         rows.append(row | text_or_base64("key", line.key) | text_or_base64("value", line.value))
     return "".join(json.dumps(row) + "\n" for row in rows)
 

@@ -10,13 +10,7 @@ WEEK_MS = 7 * 24 * 3_600_000
 
 
 def clean_once(
-    lines: list[Line],
-    rng: Random,
-    now_ms: int,
-    lag_ms: int,
-    *,
-    tombstone_ms: int = WEEK_MS,
-    whole: bool = False,
+    lines: list[Line], rng: Random, now_ms: int, lag_ms: int, *, tombstone_ms: int = WEEK_MS, whole: bool = False
 ) -> list[Line]:
     """Clean one partition once.
 
@@ -53,13 +47,7 @@ def clean_once(
 
 
 def compact(
-    lines: list[Line],
-    rng: Random,
-    now_ms: int,
-    lag_ms: int,
-    *,
-    rounds: int = 3,
-    tombstone_ms: int = WEEK_MS,
+    lines: list[Line], rng: Random, now_ms: int, lag_ms: int, *, rounds: int = 3, tombstone_ms: int = WEEK_MS
 ) -> list[Line]:
     """Clean each partition up to `rounds` times, at moments up to `now_ms`."""
     result: list[Line] = []

@@ -123,11 +123,7 @@ class World:
     def put(self, partition: int, key: str, fields: dict[str, Any]) -> None:
         """Write one record of ours, in one of the ways JSON can be written."""
         if self.rng.random() < 0.2:
-            fields = fields | {
-                "written_at_ms": self.now_ms,
-                "reason": "café",
-                "x-later": [1.5, None],
-            }
+            fields = fields | {"written_at_ms": self.now_ms, "reason": "café", "x-later": [1.5, None]}
         names = list(fields)
         if self.rng.random() < 0.3:
             self.rng.shuffle(names)

@@ -15,13 +15,7 @@ MAX_INT = 2**53 - 1
 
 
 def next_move(
-    rng: Random,
-    key: str,
-    held: State | None,
-    ring: dict[str, State],
-    broker: Callable[[], str],
-    *,
-    draining: bool,
+    rng: Random, key: str, held: State | None, ring: dict[str, State], broker: Callable[[], str], *, draining: bool
 ) -> dict[str, Any]:
     """Return the fields of a proposal that is legal where `key` is in state `held`.
 

@@ -40,13 +40,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     """
     text = decode_text(data)
     try:
-        value = json.loads(
-            text,
-            parse_int=_int,
-            parse_float=_float,
-            parse_constant=_constant,
-            object_pairs_hook=_pairs,
-        )
+        value = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant, object_pairs_hook=_pairs)
     except RecursionError:
         raise TooDeepError(scan_top_format(text)) from None
     except NotJsonError:

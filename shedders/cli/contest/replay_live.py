@@ -199,10 +199,7 @@ def _readers(connection: Connection, recording: Recording) -> Iterator[list[Ligh
         with naming_address(connection):
             for kind, name in names.items():
                 reader = LightReader(
-                    connection.client,
-                    name,
-                    partial(recording.take, kind),
-                    group_id=connection.topics.reader_group,
+                    connection.client, name, partial(recording.take, kind), group_id=connection.topics.reader_group
                 )
                 readers.append(reader)
                 reader.start()

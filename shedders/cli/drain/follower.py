@@ -337,10 +337,7 @@ def _result_of(
     reason = str(outcome.reason)
     message, hint = outcome.message, hint_for(outcome, operation=request.drain)
     if reason == NO_EXTENSION:
-        message, hint = (
-            f"the leader {answer.claimed_by} does not run the balancer, which executes drains",
-            RUN_IT,
-        )
+        message, hint = (f"the leader {answer.claimed_by} does not run the balancer, which executes drains", RUN_IT)
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_started(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.
     if newly_cordoned and nothing and take_back(connection, request.broker, request.drain):

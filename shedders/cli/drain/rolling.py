@@ -368,11 +368,7 @@ class Restart:
         try:
             with self._bar.hidden():
                 process = subprocess.run(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=STDERR,
-                    timeout=self._request.command_s,
-                    check=False,
+                    words, stdin=subprocess.DEVNULL, stdout=STDERR, timeout=self._request.command_s, check=False
                 )
         except subprocess.TimeoutExpired as error:
             raise self._cordoned_error(

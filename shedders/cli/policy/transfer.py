@@ -33,9 +33,7 @@ _HINT = "Write the file again with `statechannel policy export FILE`."
 
 @with_connection
 def export_policies(
-    connect: Connect,
-    file: Annotated[Path, argument("FILE", "Output file.")],
-    output: OutputAs = Output.TABLE,
+    connect: Connect, file: Annotated[Path, argument("FILE", "Output file.")], output: OutputAs = Output.TABLE
 ) -> None:
     """Write the policies to a file, one per line, without expired overrides."""
     connection = connect()

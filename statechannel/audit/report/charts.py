@@ -61,11 +61,7 @@ class GapsFound:
     """
 
     def __init__(
-        self,
-        kept: int,
-        points: int,
-        window: ReportWindow = WHOLE_LOG,
-        taken: Callable[[Gap], None] = lambda _: None,
+        self, kept: int, points: int, window: ReportWindow = WHOLE_LOG, taken: Callable[[Gap], None] = lambda _: None
     ) -> None:
         self.finder = Gaps(self._take)
         self._kept = kept

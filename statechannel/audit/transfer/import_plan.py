@@ -98,9 +98,7 @@ def plan_import(views: Iterable[View], *, only: Collection[str] = (), headroom: 
     if missing or not planned:
         what = f"namespace {missing[0]} does not exist" if missing else "no namespaces"
         raise ImportRefusedError(
-            f"{what} in the log to import",
-            hint="--dry-run without --namespace lists all.",
-            in_log=False,
+            f"{what} in the log to import", hint="--dry-run without --namespace lists all.", in_log=False
         )
     namespaces = tuple(planned[name] for name in sorted(planned))
     return ImportPlan(namespaces, _operation(namespaces))

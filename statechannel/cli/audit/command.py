@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from statechannel.audit.engine import (
-    LOCAL,
-    AuditQuestion,
-    AuditResult,
-    ReadMode,
-    Wants,
-)
+from statechannel.audit.engine import LOCAL, AuditQuestion, AuditResult, ReadMode, Wants
 from statechannel.audit.errors import AuditQuestionError, ExportFileError
 from statechannel.cli.audit import tables
 from statechannel.cli.audit.actions import actions
@@ -89,13 +83,7 @@ def audit(
         as_of=moment,
         compaction_lag_ms=lag_ms,
         verdicts=verdicts,
-        wants=Wants(
-            gap_count=table,
-            races=table,
-            owned=owned,
-            moves=moves,
-            cuts=moment is not None,
-        ),
+        wants=Wants(gap_count=table, races=table, owned=owned, moves=moves, cuts=moment is not None),
         options=options_of(engine_options or ()),
     )
     result = answered(engine, question, live_writers_of(source, connect), TERMINAL)
@@ -120,10 +108,7 @@ def _nothing_before(context: typer.Context) -> None:
 
 
 def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
-    parts = {
-        "owned": _known_owners(result, of_a_moment),
-        "moves": result.moves,
-    }
+    parts = {"owned": _known_owners(result, of_a_moment), "moves": result.moves}
     return {name: part for name, part in parts.items() if part is not None}
 
 

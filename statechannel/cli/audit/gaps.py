@@ -24,12 +24,7 @@ from statechannel.cli.kit.listing import Since, SinceTime, Until, UntilTime, par
 from statechannel.cli.kit.output import Output, make_rows, print_json_lists, print_rows, say, stdout, when
 from statechannel.cli.kit.screen import EVERY_S, Draw, EndsAfter, Every, Watch, counted, show_result
 from statechannel.clocks import duration, moment
-from statechannel.queries.audit import (
-    GapsRead,
-    about,
-    not_named,
-    read_gaps,
-)
+from statechannel.queries.audit import GapsRead, about, not_named, read_gaps
 from statechannel.queries.audit_log import read_at_ms
 from statechannel.stories.processes import EXPIRY_MS, Unheard
 

@@ -12,13 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.audit.engine import (
-    LOCAL,
-    ArchiveSource,
-    ExportSource,
-    ReadMode,
-    Source,
-)
+from statechannel.audit.engine import LOCAL, ArchiveSource, ExportSource, ReadMode, Source
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine

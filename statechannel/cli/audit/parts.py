@@ -154,12 +154,7 @@ def report(
     asked: AuditOptions,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.html", help="Output file.")] = None,
     out_or_format: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            metavar="FILE.html|json",
-            help="FILE.html as --out, or json as --output json.",
-        ),
+        str | None, typer.Option("-o", metavar="FILE.html|json", help="FILE.html as --out, or json as --output json.")
     ] = None,
     bundle: Annotated[
         list[str] | None,

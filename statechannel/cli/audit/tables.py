@@ -102,11 +102,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
     if unsure:
         stdout().print(f"owners: {NOT_KNOWN}")
     else:
-        print_table(
-            ("owner", "bundles"),
-            list(answer["owners"].items()),
-            empty="no bundle has an owner",
-        )
+        print_table(("owner", "bundles"), list(answer["owners"].items()), empty="no bundle has an owner")
     if answer["debts"]:
         _blank()
         print_rows(
@@ -136,10 +132,7 @@ def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = 
         yield "end offsets", ends(answer)
         yield "records", f"{answer['records']:,}"
     if compacted:
-        yield (
-            "counted",
-            f"of partition {compacted} only what follows its newest heartbeat",
-        )
+        yield ("counted", f"of partition {compacted} only what follows its newest heartbeat")
     yield "accepted", f"{answer['accepted']:,}"
     yield "duplicates", f"{answer['duplicates']:,}"
     yield "asserts", f"{answer['asserts']['equal']:,} equal, {answer['asserts']['stale']:,} stale"

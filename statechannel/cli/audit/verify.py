@@ -141,7 +141,7 @@ def verify_export(
     if header.digest is None and digests:
         raise ExportFileError(
             f"{file} has no digest of its records, so it is not the export with the digest {named}: the digests were removed, "
-            "or an earlier version made it.",
+            "or an earlier version made it."
         )
     if header.digest is None:
         raise CommandError(

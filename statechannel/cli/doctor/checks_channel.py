@@ -330,7 +330,7 @@ def head(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     for partition, first_offset in sorted(facts.first_offsets.items()):
         if channel is not None and first_offset > 0 and is_restated(facts.status, partition, first_offset):
             yield info(
-                f"{channel.name}-{partition} begins at offset {first_offset}: what was deleted was restated or given up since",
+                f"{channel.name}-{partition} begins at offset {first_offset}: what was deleted was restated or given up since"
             )
     yield from listed(facts, heard, Severity.CRITICAL, "head-lost")
 
@@ -342,7 +342,7 @@ def partitions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if channel is not None and not differ and channel.partitions > len(facts.first_offsets):
         yield info(
             f"{channel.name} has {channel.partitions} partitions, of which the channel uses {len(facts.first_offsets)}: the "
-            "others are unused",
+            "others are unused"
         )
 
 

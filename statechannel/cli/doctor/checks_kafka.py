@@ -183,7 +183,7 @@ def reachable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         )
     nodes = ", ".join(f"{node.node} ({node.address})" for node in cluster.nodes)
     yield ok(
-        f"Kafka at {facts.address} answers: cluster {cluster.cluster_id}, brokers {nodes}, controller {cluster.controller}",
+        f"Kafka at {facts.address} answers: cluster {cluster.cluster_id}, brokers {nodes}, controller {cluster.controller}"
     )
 
 

@@ -24,9 +24,7 @@ def locate_served(connection: Connection, name: str) -> KeyState:
     key = locate(read_channel(connection), name)
     if key.owner is None:
         raise CommandError(
-            f"no broker serves {key.name}",
-            hint=f"`statechannel lookup {key.name}` assigns it.",
-            code=ExitCode.REJECTED,
+            f"no broker serves {key.name}", hint=f"`statechannel lookup {key.name}` assigns it.", code=ExitCode.REJECTED
         )
     return key
 

@@ -125,7 +125,7 @@ class PageEvents:
         self._events: deque[PageEvent] = deque(maxlen=EVENTS_MAX)
         self._grouped: dict[tuple[PageEventKind, str, str | None], PageEvent] = {}
         self._gaps: dict[int, _OpenGap] = {}
-        self._members: dict[str, tuple[str, str, str | None]] | None = None
+        self._members: Mapping[str, tuple[str, str, str | None]] | None = None
         self._leader: str | None = None
         self._mode = ""
         self._number = 0

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
-from typing_extensions import TypedDict
 
 from statechannel.audit.report.ownership import shared_style
-from statechannel.engine.commands import Owned, Undetermined, Unowned
 from statechannel.errors import StateChannelError
 from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
 from statechannel.http_api.page.past_page import difference, past_document, step_fields
-from statechannel.http_api.problems import ProblemError
+from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import streamed
-from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller
+from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, Handler
 from statechannel.protocol.bundle import is_bundle, parse_key
 from statechannel.queries.query import TIME_MAX_MS, NameQuery, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
@@ -101,46 +99,6 @@ class ReportsQuery(RequestModel):
     """A moment."""
 
     at_ms: int = Field(ge=0, le=TIME_MAX_MS, description="Log time (ms since 1970).")
-
-
-class MomentDocument(TypedDict):
-    """The page as of a moment; null is what is not known of it."""
-
-    place: int | None
-    at_ms: int
-    states: dict[str, int]
-    owners: dict[str, int]
-    head: dict[str, Any]
-    brokers: list[dict[str, Any]]
-    between: dict[str, Any]
-    events: list[dict[str, Any]]
-    steps: list[dict[str, Any]]
-    next: int | None
-    previous: int | None
-    live: bool
-    whole: bool
-
-
-class PageDifferenceDocument(TypedDict):
-    """What differs between two moments, the earlier one first; `first` and `second` are null of moments read from the log."""
-
-    first: int | None
-    first_ms: int | None
-    second: int | None
-    second_ms: int | None
-    pairs: list[dict[str, Any]]
-    bundles: list[dict[str, Any]]
-    all: int
-    gone: int
-    brokers: list[dict[str, Any]]
-
-
-class ReportsDocument(TypedDict):
-    """Decisions and loads as their topics have them of a moment; a section is null where nothing reads its topic."""
-
-    at_ms: int
-    decisions: dict[str, Any] | None
-    loads: dict[str, Any] | None
 
 
 class _Moment(NamedTuple):
@@ -298,30 +256,18 @@ class PageReads:
 
     async def bundle(self, call: ApiCall) -> ApiAnswer:
         """A bundle or the bundle of a topic: what it is, and its newest changes."""
-        name = call.query.name
-        bundle = name if is_bundle(name) else ""
+        name, journal = call.query.name, self._feed.view.journal
         outcome = await self._cluster.lookup(name)
-        if not bundle:
-            if not isinstance(outcome, Owned | Unowned | Undetermined) or not (bundle := _bundle_of(outcome)):
-                raise ProblemError(
-                    "bad-request",
-                    f"there is no bundle of {name[:200]}",
-                    hint="Use tenant/namespace/topic, or a bundle.",
-                )
+        bundle = name if is_bundle(name) else _bundle_of(outcome)
         parts = parse_key(bundle.encode())
+        row = None if parts is None else await self._cluster.bundle(bundle)
+        steps = [] if parts is None else journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
+        if row is None and not steps and not is_success(outcome):
+            raise of_outcome(outcome, name=name)
         if parts is None:
-            raise ProblemError("bad-request", f"{name[:200]} is not a bundle")
-        journal = self._feed.view.journal
-        steps = journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
-        return ApiAnswer(
-            {
-                "asked": name,
-                "bundle": bundle,
-                "row": await self._cluster.bundle(bundle),
-                "history": [step_fields(journal.table, step) for step in steps],
-                "whole": journal.is_whole,
-            }
-        )
+            raise ProblemError("bad-request", f"{name[:200]} belongs to a broker by rule", hint="It has no bundle.")
+        history = [step_fields(journal.table, step) for step in steps]
+        return ApiAnswer({"asked": name, "bundle": bundle, "row": row, "history": history, "whole": journal.is_whole})
 
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
@@ -348,33 +294,25 @@ class PageReads:
         return ApiAnswer({"at_ms": at_ms, **answer})
 
     def routes(self) -> list[ApiRoute]:
-        """Their routes."""
-        read = AccessRole.READ
+        """Their routes, which only the page asks for."""
+
+        def of(
+            path: str, name: str, about: str, handler: Handler, query: type[RequestModel], *reasons: str
+        ) -> ApiRoute:
+            kind, read = dict[str, Any], AccessRole.READ
+            return ApiRoute("GET", f"/v1/page/{path}", name, about, read, handler, kind, query=query, reasons=reasons)
+
+        late, busy = "moment-too-old", "too-busy"
         return [
             ApiRoute(
-                "GET", "/v1/page/stream", "feed-page", "Feed the page: server-sent events with its sections", read,
-                self.stream, bytes, reasons=("too-busy",), bounds_time=False,
+                "GET", "/v1/page/stream", "feed-page", "Feed the page: server-sent events with its sections", AccessRole.READ,
+                self.stream, bytes, reasons=(busy,), bounds_time=False,
             ),
-            ApiRoute(
-                "GET", "/v1/page/at", "page-at", "Show owners as of a moment, and the changes before it", read, self.moment,
-                MomentDocument, query=MomentQuery, reasons=("too-busy", "moment-too-old"),
-            ),
-            ApiRoute(
-                "GET", "/v1/page/difference", "page-difference", "Compare the owners of two moments", read, self.difference,
-                PageDifferenceDocument, query=PageDifferenceQuery, reasons=("too-busy", "moment-too-old"),
-            ),
-            ApiRoute(
-                "GET", "/v1/page/bundle", "page-bundle", "Show a bundle, or that of a topic, with its newest changes", read,
-                self.bundle, dict[str, Any], query=NameQuery,
-            ),
-            ApiRoute(
-                "GET", "/v1/page/heat", "page-heat", "Show the heat map of one namespace, or as of a moment", read, self.heat,
-                dict[str, Any], query=HeatQuery, reasons=("moment-too-old",),
-            ),
-            ApiRoute(
-                "GET", "/v1/page/reports", "page-reports", "Show decisions and loads as of a moment", read, self.reports,
-                ReportsDocument, query=ReportsQuery, reasons=("too-busy",),
-            ),
+            of("at", "page-at", "Owners as of a moment, and the changes before it", self.moment, MomentQuery, busy, late),
+            of("difference", "page-difference", "The owners of two moments", self.difference, PageDifferenceQuery, busy, late),
+            of("bundle", "page-bundle", "A bundle, or that of a topic, with its newest changes", self.bundle, NameQuery),
+            of("heat", "page-heat", "The heat map of one namespace, or as of a moment", self.heat, HeatQuery, late),
+            of("reports", "page-reports", "Decisions and loads as of a moment", self.reports, ReportsQuery, busy),
         ]  # fmt: skip
 
 

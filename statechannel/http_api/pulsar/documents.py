@@ -19,7 +19,7 @@ from statechannel.protocol.bundle import (
     children_of,
     even_bounds,
     is_bundle,
-    is_namespace,
+    is_new_namespace,
     namespace_bounds,
 )
 from statechannel.queries.query import RequestModel
@@ -113,7 +113,7 @@ class NewNamespace(RequestModel):
 class AutoFailover(RequestModel):
     """When stand-by brokers may be used."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)  # as Pulsar's Jackson
 
     policy_type: str = Field(max_length=64)
     parameters: dict[str, str] = Field({}, max_length=100)
@@ -151,8 +151,8 @@ def namespace_of(path: Mapping[str, str]) -> str:
         ProblemError: It is not the name of a namespace.
     """
     name = f"{unquote(path['tenant'])}/{unquote(path['namespace'])}"
-    if not is_namespace(name):
-        raise invalid(f"{name[:200]!r} is not a namespace", "Use tenant/namespace.")
+    if not is_new_namespace(name):  # clients drop parts `.` and `..`, and so mean another name
+        raise invalid(f"{name[:200]!r} is not a namespace", "Use tenant/namespace, neither of them . or .. alone.")
     return name
 
 

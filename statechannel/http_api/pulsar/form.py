@@ -18,6 +18,7 @@ ROOTS: Final = ("/admin/", "/lookup/")
 REASON_HEADER: Final = "Statechannel-Reason"
 """Header of a refusal with its stable code: `reason` of Pulsar's body is a sentence."""
 PULSAR_STATUSES: Final[Mapping[str, int]] = {
+    "bad-name": HTTPStatus.PRECONDITION_FAILED,
     "bad-split": HTTPStatus.PRECONDITION_FAILED,
     "no-such-path": HTTPStatus.NOT_IMPLEMENTED,
     "unknown-bundle": HTTPStatus.PRECONDITION_FAILED,
@@ -44,7 +45,8 @@ class PulsarForm:
         # A slash within the name of a topic is `%2F`: once decoded it would separate parts of the path.
         encoded = scope.get("raw_path") or quote(scope["path"]).encode()
         form = _Sender(send, scope["method"])
-        await self._app({**scope, "path": encoded.decode("latin-1")}, receive, form.send)
+        path = encoded.decode("latin-1").removesuffix("/")
+        await self._app({**scope, "path": path}, receive, form.send)
 
 
 class _Sender:
@@ -80,6 +82,8 @@ def pulsar_refusal(start: Message, body: bytes | bytearray, method: str) -> tupl
     problem: Mapping[str, Any] = orjson.loads(body) if body else {"reason": "bad-request", "message": "", "hint": ""}
     reason, status = problem["reason"], start["status"]
     sentence, hint = problem["message"], problem["hint"]
+    if hint == REASONS["bad-request"].hint:  # these paths are not in that description
+        hint = REASONS[_NOT_SUPPORTED].hint
     if PULSAR_STATUSES.get(reason) == HTTPStatus.NOT_IMPLEMENTED:
         reason, hint = _NOT_SUPPORTED, REASONS[_NOT_SUPPORTED].hint
         sentence = unsupported_sentence(method)

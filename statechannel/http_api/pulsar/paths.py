@@ -250,20 +250,16 @@ class PulsarPaths:
         """
         ends_s = time.monotonic() + self._settings.wait_max_s
         places = asyncio.Semaphore(_UNLOADS_AT_ONCE)
-        key = call.headers.get(IDEMPOTENCY_KEY)
         refused: list[ProblemError] = []
         done = 0
 
         async def unload(bundle: str) -> None:
             nonlocal done
-            headers = {name: value for name, value in call.headers.items() if name != "if-match"}
-            if key is not None:
-                headers[IDEMPOTENCY_KEY] = operation_of(call.caller.name, f"{key}\0{bundle}")
             async with places:
                 if refused or time.monotonic() > ends_s:
                     return
                 try:
-                    await self._calls.document("unload", call, path=_parts(bundle), headers=headers)
+                    await self._calls.document("unload", call, path=_parts(bundle), headers=_for_part(call, bundle))
                     done += 1
                 except ProblemError as problem:
                     refused.append(problem)
@@ -293,7 +289,7 @@ class PulsarPaths:
             destination = destination.removeprefix(scheme)
         if IDEMPOTENCY_KEY not in call.headers:
             row = await self._row(call, bundle)
-            if row["state"] == State.UNASSIGNED.value:
+            if row["state"] == State.UNASSIGNED:
                 return _no_content()
         if destination:
             body = {"destination": destination}
@@ -309,8 +305,14 @@ class PulsarPaths:
             parts = documents.parts_of(bundle, body)
         except ValueError as error:
             raise invalid(f"{bundle} cannot be split so: {error}") from None
-        if IDEMPOTENCY_KEY not in call.headers:
-            await self._row(call, bundle)
+        try:
+            row = await self._row(call, bundle)
+        except ProblemError:
+            if IDEMPOTENCY_KEY not in call.headers:
+                raise
+        else:
+            if row["state"] == State.UNASSIGNED:  # Pulsar takes ownership first, too
+                await self._calls.document("assign", call, body={"name": bundle}, headers=_for_part(call, "assign"))
         await self._calls.document("split", call, path=_parts(bundle), body=body)
         if call.query.unload:
             await self._wait_read(call, parts)
@@ -441,7 +443,7 @@ class PulsarPaths:
         ) -> ApiRoute:  # fmt: skip
             return ApiRoute(
                 method, path, f"pulsar-{name}", about, role, handler, None, query=query, body=body, statuses=(204,),
-                acts=True, bounds_time=False, body_optional=name != "set-isolation",
+                acts=True, bounds_time=False,
             )  # fmt: skip
 
         return [
@@ -494,11 +496,14 @@ class UnsupportedPath(NamedTuple):
     instead: str
 
 
+_NO_TOPICS: Final = "topics belong to the service that embeds a broker"
+_NO_BACKLOG: Final = "brokers here have no backlog"
 UNSUPPORTED: Final[Sequence[UnsupportedPath]] = (
     UnsupportedPath("GET", "/admin/v2/brokers/configuration{rest:path}", "`statechannel settings`"),
     UnsupportedPath("GET", "/admin/v2/brokers/internal-configuration", "`statechannel settings`"),
-    UnsupportedPath("GET", "/admin/v2/brokers/backlog-quota-check", "brokers here have no backlog"),
+    UnsupportedPath("GET", "/admin/v2/brokers/backlog-quota-check", _NO_BACKLOG),
     UnsupportedPath("GET", "/admin/v2/brokers/ready", "`/healthz` of `observe.metrics_port`"),
+    UnsupportedPath("POST", "/admin/v2/brokers/shutdown", "`/v1/brokers/{broker}/drain`, then SIGTERM"),
     UnsupportedPath("GET", "/admin/v2/broker-stats/{rest:path}", "`statechannel loads`, and the metrics"),
     UnsupportedPath("GET", "/admin/v2/clusters/{cluster}/failureDomains{rest:path}", "policies of the kind `domain`"),
     UnsupportedPath(
@@ -509,8 +514,10 @@ UNSUPPORTED: Final[Sequence[UnsupportedPath]] = (
     UnsupportedPath(
         "GET", "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity", "policies of the kind `anti-affinity`"
     ),
-    UnsupportedPath("GET", "/admin/v2/persistent/{rest:path}", "topics belong to the service that embeds a broker"),
-    UnsupportedPath("GET", "/admin/v2/non-persistent/{rest:path}", "topics belong to the service that embeds a broker"),
+    UnsupportedPath("GET", "/admin/v2/namespaces/{tenant}/{namespace}/topics", _NO_TOPICS),
+    UnsupportedPath("POST", "/admin/v2/namespaces/{tenant}/{namespace}/clearBacklog{rest:path}", _NO_BACKLOG),
+    UnsupportedPath("GET", "/admin/v2/persistent/{rest:path}", _NO_TOPICS),
+    UnsupportedPath("GET", "/admin/v2/non-persistent/{rest:path}", _NO_TOPICS),
 )
 """Those that clients of the supported ones may call as well; any other path of Pulsar is answered likewise."""
 
@@ -538,6 +545,14 @@ def pulsar_routes(cluster: ApiCluster, routes: Iterable[ApiRoute]) -> list[ApiRo
 def _parts(name: str) -> dict[str, str]:
     """A namespace or bundle as parameters of a path of the admin API."""
     return dict(zip(("tenant", "namespace", "range"), name.split("/"), strict=False))
+
+
+def _for_part(call: ApiCall, part: str) -> dict[str, str]:
+    """Headers for a part of a call: it has no `If-Match`, and a key that is derived from that of the call, if it has any."""
+    headers = {name: value for name, value in call.headers.items() if name != "if-match"}
+    if (key := headers.get(IDEMPOTENCY_KEY)) is not None:
+        headers[IDEMPOTENCY_KEY] = operation_of(call.caller.name, f"{key}\0{part}")
+    return headers
 
 
 def _no_content() -> ApiAnswer:

@@ -136,11 +136,7 @@ def test_since_when_a_bundle_has_not_been_served() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "heard", "still_ms"),
-    [
-        (GapCause.OWNER_LOST, True, 9_000),
-        (GapCause.OWNER_LOST, False, None),
-        (GapCause.REPAIR, True, None),
-    ],
+    [(GapCause.OWNER_LOST, True, 9_000), (GapCause.OWNER_LOST, False, None), (GapCause.REPAIR, True, None)],
 )
 def test_a_lost_owner_may_have_stood_still(cause: GapCause, heard: bool, still_ms: int | None) -> None:
     writers = WritersHeard()

@@ -10,13 +10,7 @@ import pytest
 
 from statechannel.audit.errors import ImportRefusedError
 from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace, plan_import
-from statechannel.audit.transfer.import_run import (
-    Importer,
-    ImportMark,
-    ImportStage,
-    ImportWrite,
-    decode_mark,
-)
+from statechannel.audit.transfer.import_run import Importer, ImportMark, ImportStage, ImportWrite, decode_mark
 from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
 from statechannel.protocol.codec import HEARTBEAT_KEY, IMPORT_KEY, MAX_INT, encode
 from statechannel.protocol.log import RecordRead, Topic

@@ -180,12 +180,7 @@ def test_whether_a_time_of_day_means_yesterday(text: str, now_ms: int, yesterday
 
 @pytest.mark.parametrize(
     ("text", "at_ms"),
-    [
-        ("1970-01-01", 0),
-        ("1970-01-01T00:00:00.001+00:00", 1),
-        ("1969-12-31T23:00:00-01:00", 0),
-        ("x", None),
-    ],
+    [("1970-01-01", 0), ("1970-01-01T00:00:00.001+00:00", 1), ("1969-12-31T23:00:00-01:00", 0), ("x", None)],
 )
 def test_times_of_iso_8601(text: str, at_ms: int | None) -> None:
     assert iso_ms(text) == at_ms

@@ -139,11 +139,7 @@ JOINED = ReadFacts(lenient_to=3)
         (move(3, 4, "p2", "Assigned", to="b"), [], ("b", 4, "Assigned", 3, 3_000)),
         (move(3, 4, "p2", "Releasing", **{"from": "b"}), [], ("b", 3, "Releasing", None, None)),
         (asserted(3, "Assigned", "p2", to="b"), [], ("b", 3, "Assigned", None, None)),
-        (
-            asserted(3, "Assigned", "p2", to="b"),
-            [move(4, 4, "p2", "Assigned", to="b")],
-            ("b", 4, "Assigned", 4, 4_000),
-        ),
+        (asserted(3, "Assigned", "p2", to="b"), [move(4, 4, "p2", "Assigned", to="b")], ("b", 4, "Assigned", 4, 4_000)),
     ],
 )
 def test_of_what_a_joining_reader_takes_a_proposal_shows_since_when(

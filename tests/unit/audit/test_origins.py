@@ -14,10 +14,7 @@ from shedders.decisions.builder import Executed
 from shedders.decisions.record import PlacedEntry, SplitEntry
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
-from statechannel.audit.origins import (
-    origins_document,
-    without_origin,
-)
+from statechannel.audit.origins import origins_document, without_origin
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli.audit import origins as origins_command

@@ -74,10 +74,7 @@ def test_who_serves_on_has_not_moved(log: Log) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "cause"),
-    [
-        ({"lost": {"broker": "b1", "incarnation": "i", "last_heard_ms": 7}}, "owner-lost"),
-        ({}, "repair"),
-    ],
+    [({"lost": {"broker": "b1", "incarnation": "i", "last_heard_ms": 7}}, "owner-lost"), ({}, "repair")],
 )
 def test_a_repair_is_a_cause_of_its_own(log: Log, fields: dict[str, Any], cause: str) -> None:
     log.assigned()

@@ -258,8 +258,7 @@ def test_a_difference_is_explained_by_both_states(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "dump",
-    [{}, {0: PartWord(2, None, "it reads")}, {0: PartWord(2, None, "")}, {0: PartWord(9, "x", "")}],
+    "dump", [{}, {0: PartWord(2, None, "it reads")}, {0: PartWord(2, None, "")}, {0: PartWord(9, "x", "")}]
 )
 def test_a_dump_that_cannot_explain_says_why(dump: dict[int, PartWord], tmp_path: Path) -> None:
     export, _ = of_short_log(tmp_path, 2)

@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.stories.processes import (
-    EXPIRY_MS,
-    TimesHeard,
-    Unheard,
-    WritersHeard,
-    still_ms_between,
-)
+from statechannel.stories.processes import EXPIRY_MS, TimesHeard, Unheard, WritersHeard, still_ms_between
 
 B1 = ("b1", "b1-1")
 

@@ -166,6 +166,9 @@ non-persistent://t/ns/topic  | t/ns | non-persistent://t/ns/topic
 t/ns/topic                   | t/ns | persistent://t/ns/topic
 t/ns/a/b c/é                 | t/ns | persistent://t/ns/a/b c/é
 t/ns                         | -    | -
+t/../a...b/...               | t/.. | persistent://t/../a...b/...
+t/ns/..                      | -    | -
+persistent://t/ns/a/./b      | -    | -
 t/ns/                        | -    | -
 topic                        | -    | -
 http://t/ns/topic            | -    | -

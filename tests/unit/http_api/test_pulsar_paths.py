@@ -15,7 +15,7 @@ from shedders import http_api as balancer_routes
 from shedders.policies.book import PolicyBook
 from shedders.queries import policies as policy_queries
 from statechannel.engine.commands import Done, Owned, Rejected, Unknown, Unowned
-from statechannel.http_api.openapi import document_of
+from statechannel.http_api.openapi import document_of, public
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.pulsar import documents
 from statechannel.http_api.pulsar.documents import BundleSplitQuery, NewIsolation, NewNamespace
@@ -63,7 +63,7 @@ async def test_they_are_off_by_default_and_not_in_the_description_of_the_api():
             assert (await client.get(path)).json()["reason"] == "no-such-path"
     async with pulsar() as (_, client):
         document = (await client.get("/v1/openapi.json")).json()
-        assert document == json.loads(json.dumps(document_of(rig.routes)))
+        assert document == json.loads(json.dumps(document_of(public(rig.routes))))
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,7 @@ async def test_reads(path, document):
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [
-        ("/admin/v2/brokers/health", "ok"),
-        ("/admin/v2/brokers/health?brokerId=b2", "ok"),
-        (f"{TOPIC}/bundle", RANGE),
-    ],
+    [("/admin/v2/brokers/health", "ok"), ("/admin/v2/brokers/health?brokerId=b2", "ok"), (f"{TOPIC}/bundle", RANGE)],
 )
 async def test_plain_texts(path, text):
     async with pulsar() as (_, client):
@@ -134,6 +130,7 @@ async def test_plain_texts(path, text):
         ("DELETE", f"{ISOLATIONS}/".replace("bundle-state", "other") + "p", 412, "bad-request"),
         ("GET", "/lookup/v2/topic/persistent/x/y/z", 404, "unknown-namespace"),
         ("GET", "/lookup/v2/topic/queue/t/n/z", 412, "bad-request"),
+        ("PUT", "/admin/v2/namespaces/t/%2E%2E", 412, "bad-request"),
         ("GET", "/lookup/v2/destination/persistent/t/c/n/z", 501, "not-supported"),
         ("GET", "/admin/v3/functions", 501, "not-supported"),
         ("DELETE", f"{NAMESPACE}/{RANGE}", 501, "not-supported"),
@@ -151,7 +148,7 @@ async def test_each_path_of_the_table_that_is_not_supported_says_what_there_is_i
     async with pulsar() as (_, client):
         for unsupported in UNSUPPORTED:
             path = unsupported.path.replace("{rest:path}", "/x").replace("{cluster}", "bundle-state").replace("//", "/")
-            path = path.replace("{tenant}", "t").replace("{namespace}", "n")
+            path = path.replace("{tenant}", "t").replace("{namespace}", "n").replace("Backlog/", "Backlog")
             said = refused(await client.request(unsupported.method, path), 501, "not-supported")
             assert unsupported.instead in said
 
@@ -177,6 +174,21 @@ async def test_a_transfer_an_unload_and_a_split_are_requests_that_are_waited_for
         asked = [request.args["ask"] for request in rig.requests.written if request.asked == "extension"]
         assert asked == ["may-take"] * 3, "moves ask the leader whether policies allow them"
         assert {request.by for request in rig.requests.written} == {"unnamed@127.0.0.1"}
+
+
+async def test_a_split_takes_ownership_first_as_pulsar_does():
+    def answer(request):
+        rig.cluster.row = {**rig.cluster.row, "state": "Assigned", "owner": "b1"}
+        return Owned(BUNDLE, "b1", 8, {}) if request.asked == "lookup" else accept(request)
+
+    async with pulsar(answer) as (rig, client):
+        for key in ({}, {"Idempotency-Key": "k"}):
+            rig.cluster.row = {**rig.cluster.row, "state": "Unassigned", "owner": None}
+            done(await client.put(f"{NAMESPACE}/{RANGE}/split", headers=key))
+            asked = [(request.asked, request.args["name"]) for request in rig.requests.written]
+            assert asked[-2:] == [("lookup", BUNDLE), ("split", BUNDLE)]
+        done(await client.put(f"{NAMESPACE}/{RANGE}/split", headers=key))
+        assert len(rig.requests.written) == 4, "the same key acts once"
 
 
 async def test_the_parts_of_a_split_are_unloaded_once_they_are_there():
@@ -442,7 +454,9 @@ async def test_an_isolation_policy_is_written_read_and_deleted(policies):
         done(await client.post(f"{ISOLATIONS}/gold", json=GOLD))
         value = {"namespaces": ["t/n.*"], "primary": ["h1"], "secondary": ["h2"], "min_available": 2}
         assert policies == {("isolation", "gold"): value}
-        assert (await client.get(ISOLATIONS)).json() == {"gold": GOLD}
+        numbers = {**MIN_AVAILABLE, "parameters": {"min_limit": 2, "usage_threshold": 100}}
+        done(await client.post(f"{ISOLATIONS}/gold", json={**GOLD, "auto_failover_policy": numbers}))
+        assert (await client.get(f"{ISOLATIONS}/")).json() == {"gold": GOLD}
         assert (await client.get(f"{ISOLATIONS}/gold")).json() == GOLD
         refused(await client.get(f"{ISOLATIONS}/silver"), 404, "bad-request")
         done(await client.delete(f"{ISOLATIONS}/gold"))
@@ -466,11 +480,13 @@ async def test_an_isolation_policy_is_written_read_and_deleted(policies):
         ),
         ({"unload_scope": "all_matching"}, 501, "not-supported"),
         ({"namespaces": "t/n"}, 400, "bad-request"),
+        ({"auto_failover_policy": {**MIN_AVAILABLE, "parameters": {"min_limit": True}}}, 400, "bad-request"),
     ],
 )
 async def test_an_isolation_policy_that_cannot_be_expressed_is_refused(policies, change, status, reason):
     async with pulsar() as (_, client):
-        refused(await client.post(f"{ISOLATIONS}/gold", json={**GOLD, **change}), status, reason)
+        sentence = refused(await client.post(f"{ISOLATIONS}/gold", json={**GOLD, **change}), status, reason)
+        assert "openapi" not in sentence
         answer = await client.post(f"{ISOLATIONS}/gold", content=b"{}", headers={"Content-Type": "text/plain"})
         refused(answer, 415, "wrong-media-type")
         assert policies == {}

@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from statechannel.cli.main import app
-from statechannel.http_api.access import HttpCallers
+from statechannel.http_api.access import HttpAccessError, HttpCallers
 from statechannel.http_api.application import application
 from statechannel.http_api.change_stream import ChangesHub
 from statechannel.http_api.extension import HttpExtraMissingError, make, require_extra
@@ -96,6 +96,28 @@ def test_what_is_not_http_is_refused(sent):
             assert b"Traceback" not in connection.recv(65_536)
         with httpx.Client(base_url=url) as client:
             assert client.get("/v1").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("proxies", "sent", "alone"),
+    [
+        (["127.0.0.1"], ["198.51.100.1", "198.51.100.2:4711", "evil, 198.51.100.3"], True),
+        (["127.0.0.0/8", "10.0.0.0/8"], ["198.51.100.1, 10.1.2.3", "198.51.100.2, 10.1.2.3, 127.0.0.9"], True),
+        (["127.0.0.1"], ["10.0.0.1, 198.51.100.1", "10.0.0.2, 198.51.100.1"], False),
+        (["10.0.0.0/8"], ["198.51.100.1", "198.51.100.2"], False),
+        ([], ["198.51.100.1", "198.51.100.2"], False),
+    ],
+)
+def test_clients_behind_a_proxy_that_is_trusted_have_their_own_limits(proxies, sent, alone):
+    with serving(requests_per_s=0.001, trusted_proxies=proxies) as (url, _), httpx.Client(base_url=url) as client:
+        answers = [client.get("/v1", headers={"X-Forwarded-For": text}).status_code for text in sent]
+        assert answers == [200] + [200 if alone else 429] * (len(sent) - 1)
+
+
+@pytest.mark.parametrize("text", ["proxy.example.org", "*", "10.0.0.1/8"])
+def test_what_is_no_address_is_no_proxy(text):
+    with pytest.raises(HttpAccessError, match="trusted_proxies"):
+        HttpCallers(http_settings(trusted_proxies=[text]).http)
 
 
 def test_one_connection_too_many_is_closed():

@@ -102,11 +102,7 @@ def test_a_client_waits_where_no_thread_can_be_started() -> None:
 
 def assert_lives(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=3 * WAIT_S,
-        check=False,
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=3 * WAIT_S, check=False
     )
     assert (done.returncode, done.stdout) == (0, "lives\n"), done.stderr
 

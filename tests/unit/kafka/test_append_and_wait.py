@@ -50,9 +50,7 @@ def test_a_success_without_an_offset_is_not_one_at_offset_0(
         reported(offset)
 
 
-def test_only_what_may_be_there_twice_is_written_without_an_id_of_the_producer(
-    reported: Callable[..., int],
-) -> None:
+def test_only_what_may_be_there_twice_is_written_without_an_id_of_the_producer(reported: Callable[..., int]) -> None:
     CONFIGS.clear()
     reported(3)
     reported(3, repeatable=True)

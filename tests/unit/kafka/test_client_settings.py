@@ -211,11 +211,7 @@ def test_the_clients_have_what_the_protocol_rests_on() -> None:
     tuning = KafkaSettings.model_construct(delivery_timeout_ms=7_000, session_timeout_ms=2_000)
     settings = ClientSettings("h:1", tuning=tuning)
     producer = settings.producer_config()
-    assert (producer["acks"], producer["enable.idempotence"], producer["linger.ms"]) == (
-        "all",
-        True,
-        0,
-    )
+    assert (producer["acks"], producer["enable.idempotence"], producer["linger.ms"]) == ("all", True, 0)
     assert producer["delivery.timeout.ms"] == 7_000
     assert "transactional.id" not in producer
     consumer = settings.consumer_config("g")

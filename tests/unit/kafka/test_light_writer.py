@@ -267,8 +267,7 @@ TIMED_OUT, REFUSED = KafkaError._MSG_TIMED_OUT, KafkaError.TOPIC_AUTHORIZATION_F
 
 
 @pytest.mark.parametrize(
-    ("silent_s", "code", "replaced"),
-    [(350.0, TIMED_OUT, False), (360.0, TIMED_OUT, True), (360.0, REFUSED, False)],
+    ("silent_s", "code", "replaced"), [(350.0, TIMED_OUT, False), (360.0, TIMED_OUT, True), (360.0, REFUSED, False)]
 )
 def test_a_producer_by_which_nothing_is_delivered_any_more_is_replaced(
     monkeypatch: pytest.MonkeyPatch, silent_s: float, code: int, replaced: bool

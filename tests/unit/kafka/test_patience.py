@@ -13,12 +13,7 @@ from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened
 from statechannel.kafka import admin as admin_module
 from statechannel.kafka import partition_consumer, reader, tail
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.errors import (
-    KafkaAccessDeniedError,
-    KafkaUnavailableError,
-    TopicMissingError,
-    translate,
-)
+from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError, TopicMissingError, translate
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import TopicAdmin, TopicInfo, create_topics
 from statechannel.protocol.log import RecordRead, Topic

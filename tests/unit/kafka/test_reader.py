@@ -204,11 +204,7 @@ AT_END = ("at", 0, 3, NOW_S)
         # An end that moves on meanwhile is not reached; what was known before stays so.
         ({"ends": {0: 9}}, [message(2), None, message(3)], [OPENED, 2, AT_END, 3]),
         # A full delivery says nothing of the end, whose moment is known already.
-        (
-            {"ends": {0: 5}, "batch_records": 2},
-            [message(2), None, message(3), message(4)],
-            [OPENED, 2, AT_END, [3, 4]],
-        ),
+        ({"ends": {0: 5}, "batch_records": 2}, [message(2), None, message(3), message(4)], [OPENED, 2, AT_END, [3, 4]]),
         # Of several partitions, or with an event in between, each comes singly.
         (
             {"partitions": 2},

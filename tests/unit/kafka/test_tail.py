@@ -271,9 +271,7 @@ def test_a_record_is_written_with_its_place_and_its_headers(producer: Producer) 
     producer.outcomes = [7]
     result = writer().write([(3, b"k", None)], (("a", b"1"),))
     assert (result.produced, result.written, result.offset) == (1, 1, 7)
-    assert producer.taken == [
-        {"topic": "t", "partition": 3, "key": b"k", "value": None, "headers": [("a", b"1")]},
-    ]
+    assert producer.taken == [{"topic": "t", "partition": 3, "key": b"k", "value": None, "headers": [("a", b"1")]}]
 
 
 @pytest.mark.parametrize(("timeout_s", "config_ms"), [(5.0, 5_000), (0.25, 250), (0.0, 1)])

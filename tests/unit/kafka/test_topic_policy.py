@@ -197,10 +197,7 @@ def test_samples_outlive_their_window_and_are_deleted_in_small_parts(
 
 @pytest.mark.parametrize(
     ("topics", "names"),
-    [
-        (TOPICS, {"c", "c-registry", "c-requests", "c-leader"}),
-        (ObservedTopics(TOPICS), {"c", "c-registry"}),
-    ],
+    [(TOPICS, {"c", "c-registry", "c-requests", "c-leader"}), (ObservedTopics(TOPICS), {"c", "c-registry"})],
 )
 def test_an_observer_needs_only_what_says_who_owns_what(topics: TopicSet, names: set[str]) -> None:
     assert topics.policies.keys() == names

@@ -150,10 +150,7 @@ def test_a_setting_that_changes_while_the_process_runs_is_found_and_so_is_its_re
     look(watching, 0.0)
     cluster.settings[CHANNEL] = {"cleanup.policy": "delete"}
     cluster.settings[SIDE]["segment.ms"] = "99"
-    found = [
-        (CHANNEL, "cleanup.policy", "delete", True),
-        (SIDE, "segment.ms", "99", False),
-    ]
+    found = [(CHANNEL, "cleanup.policy", "delete", True), (SIDE, "segment.ms", "99", False)]
     assert not look(watching, 10.0).differences, "settings are asked for less often"
     assert differing(look(watching, 30.0)) == found, "the hard ones first"
     assert differing(look(watching, 40.0)) == found, "as long as it is so"

@@ -192,11 +192,7 @@ REFUSED = [
     (KafkaError.RECORD_LIST_TOO_LARGE, "RECORD_LIST_TOO_LARGE", RefusalReason.TOO_LARGE),
     (KafkaError.TOPIC_AUTHORIZATION_FAILED, "TOPIC_AUTHORIZATION_FAILED", RefusalReason.DENIED),
     (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "CLUSTER_AUTHORIZATION_FAILED", RefusalReason.DENIED),
-    (
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        RefusalReason.DENIED,
-    ),
+    (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", RefusalReason.DENIED),
     (KafkaError.INVALID_RECORD, "INVALID_RECORD", RefusalReason.INVALID),
     (KafkaError.INVALID_TIMESTAMP, "INVALID_TIMESTAMP", RefusalReason.INVALID),
     (KafkaError.INVALID_REQUIRED_ACKS, "INVALID_REQUIRED_ACKS", RefusalReason.INVALID),
@@ -550,10 +546,7 @@ def _session_of(delivery: Any) -> Any:
 def test_close_answers_everything_and_refuses_what_comes_later(rig: Rig) -> None:
     rig.append(1, 2)
     assert rig.writer.close(0.05) is False
-    assert [(a.token, a.never_written) for a in rig.inbox.of(AppendFailed)] == [
-        (1, False),
-        (2, False),
-    ]
+    assert [(a.token, a.never_written) for a in rig.inbox.of(AppendFailed)] == [(1, False), (2, False)]
     rig.append(3)
     last = rig.inbox.inputs[-1]
     assert isinstance(last, AppendFailed)

@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shedders.kafka_rebalance.planning.request import (
-    BrokerCapacity,
-    Capacities,
-    CapacityUnusableError,
-    read_capacities,
-)
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, CapacityUnusableError, read_capacities
 
 
 def test_a_broker_has_the_default_where_it_says_nothing_else(tmp_path: Path) -> None:

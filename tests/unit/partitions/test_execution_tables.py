@@ -108,12 +108,7 @@ def test_parallelism_as_in_the_document() -> None:
 
 def step(number: int, brokers: set[int], size: int = 10, *, urp: bool = False) -> PartitionStep:
     return PartitionStep(
-        key=("t", number),
-        target=(),
-        brokers=frozenset(brokers),
-        size_bytes=size,
-        under_replicated=urp,
-        number=number,
+        key=("t", number), target=(), brokers=frozenset(brokers), size_bytes=size, under_replicated=urp, number=number
     )
 
 

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from loaddata.samples.formulas import BrokerReading, Hole, cpu_share, per_leader, samples_of, sound
-from loaddata.samples.partitions import (
-    ClusterLayout,
-    KafkaBroker,
-    KafkaPartition,
-    KafkaTopic,
-    PartitionResource,
-)
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, PartitionResource
 
 NAN, INFINITE = float("nan"), float("inf")
 

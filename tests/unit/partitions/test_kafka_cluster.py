@@ -61,10 +61,7 @@ class FakeAdmin:
     @staticmethod
     def directory(path: str, sizes: dict[tuple[str, int], int], **more: Any) -> dict[str, Any]:
         topics = [
-            {
-                "name": topic,
-                "partitions": [{"partition_index": number, "partition_size": size, "is_future_key": False}],
-            }
+            {"name": topic, "partitions": [{"partition_index": number, "partition_size": size, "is_future_key": False}]}
             for (topic, number), size in sizes.items()
         ]
         return {"error_code": 0, "log_dir": path, "topics": topics, **more}

@@ -71,11 +71,7 @@ def test_who_is_demoted_has_no_part_in_leading():
 def test_disks_of_known_sizes_have_parts_by_size():
     sizes_of = {item: BrokerCapacity(disk_bytes=100 * item) for item in (1, 2, 3)}
     request = PlanRequest(capacities=Capacities(of=sizes_of))
-    assert ranges("disk", LAYOUT, LOADS, request, 0.0) == {
-        ("", 1): (66, 67),
-        ("", 2): (133, 134),
-        ("", 3): (200, 200),
-    }
+    assert ranges("disk", LAYOUT, LOADS, request, 0.0) == {("", 1): (66, 67), ("", 2): (133, 134), ("", 3): (200, 200)}
     assert ranges("disk-capacity", LAYOUT, LOADS, request, 0.8) == {("", item): (0, 80 * item) for item in (1, 2, 3)}
 
 

@@ -6,12 +6,7 @@ import pytest
 
 from loaddata.samples.partitions import PartitionLoads
 from shedders.kafka_rebalance.errors import PlanUnusableError
-from shedders.kafka_rebalance.planning.plan_files import (
-    looks_like_reassignment,
-    moves_of,
-    parse_reassignment,
-    to_json,
-)
+from shedders.kafka_rebalance.planning.plan_files import looks_like_reassignment, moves_of, parse_reassignment, to_json
 from tests.unit.partitions.plans import MOVES, PLAN
 from tests.unit.partitions.test_layout_file import LAYOUT, LOADS
 

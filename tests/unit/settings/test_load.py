@@ -76,7 +76,7 @@ def test_plain_variables_are_read_as_the_library_reads_them(text: str, monkeypat
     )
     for group, kind in groups().items():
         for name in kind.model_fields:
-            if (group, name) in (("kafka", "properties"), ("lookups", "bound_tenants"), ("http", "hosts")):
+            if name in ("properties", "bound_tenants", "hosts", "trusted_proxies"):
                 continue
             variable = f"STATECHANNEL_{group}__{name}"
             monkeypatch.setenv(variable.upper() if name < "m" else variable, text)

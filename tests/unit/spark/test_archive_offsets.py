@@ -59,11 +59,7 @@ def test_stretches_of_the_pointer_are_put_in_order_and_together():
         "incomplete": [{"partition": p, "from_offset": a, "to_offset": b} for p, a, b in stretches],
     }
     covers = covers_of(meta)
-    assert covers == {
-        0: Cover(30, (Stretch(2, 6), Stretch(9, 20))),
-        1: Cover(5, (Stretch(0, 5),)),
-        2: Cover(0),
-    }
+    assert covers == {0: Cover(30, (Stretch(2, 6), Stretch(9, 20))), 1: Cover(5, (Stretch(0, 5),)), 2: Cover(0)}
     assert why_gapped(covers[0]).startswith("is incomplete from offset 2 to 5, from offset 9 to 19, where")
     assert why_gapped(covers[2]) == ""
     assert missing(covers, {}).keys() == {0}

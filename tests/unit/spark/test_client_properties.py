@@ -71,10 +71,7 @@ def test_any_password_arrives(password):
             {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": "C", "ssl.keystore.key": "K"},
         ),
         ({"ssl.endpoint.identification.algorithm": "none"}, {"ssl.endpoint.identification.algorithm": ""}),
-        (
-            {"ssl.endpoint.identification.algorithm": "https"},
-            {"ssl.endpoint.identification.algorithm": "https"},
-        ),
+        ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
         ({"fetch.wait.max.ms": "5", "client.rack": "r1"}, {"client.rack": "r1"}),
         ({}, {}),
     ],

@@ -16,12 +16,7 @@ TRIGGER_S = 5.0
 
 
 def batch(
-    expiry: TopicExpiry,
-    now_s: float,
-    held: dict[str, LastReport],
-    *,
-    end: int = 10,
-    position: int = 10,
+    expiry: TopicExpiry, now_s: float, held: dict[str, LastReport], *, end: int = 10, position: int = 10
 ) -> dict[str, Tombstone]:
     expiry.asked(LoadTopicEnd(now_s, end))
     expiry.heard(held, now_s)

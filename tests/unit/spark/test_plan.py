@@ -31,11 +31,7 @@ HOUR_MS = 3_600_000
 
 
 def seen(
-    first: int,
-    last: int,
-    *mark: ColdStartMark | Vouching,
-    gap_end: int = -1,
-    stop: FormatStop | None = None,
+    first: int, last: int, *mark: ColdStartMark | Vouching, gap_end: int = -1, stop: FormatStop | None = None
 ) -> BatchContents:
     heartbeats = tuple(item for item in mark if isinstance(item, Vouching))
     marks = tuple(item for item in mark if isinstance(item, ColdStartMark))

@@ -156,8 +156,10 @@ export function act(action, subject) {
   const cordon = subject.cordon;
   if (cordon) form.append(el("p", `Cordoned by ${cordon.by || "an unknown user"}${cordon.drain === null ? "" : ", for a drain"}, ${moment(cordon.since_ms)} UTC${cordon.why ? `: ${cordon.why}` : ""}`));
   if (action === "transfer") {
-    destination = el("input", null, "", { id: "act-to", placeholder: "as the balancer chooses", autocomplete: "off" });
-    form.append(el("label", "Destination", "", { for: "act-to" }), destination);
+    destination = el("input", null, "", { id: "act-to", list: "act-brokers", autocomplete: "off", required: "" });
+    const brokers = el("datalist", null, "", { id: "act-brokers" }), open = state.brokers.filter((row) => row.accepting && row.state === "alive");
+    for (const row of open.sort((a, b) => a.bundles - b.bundles)) brokers.append(el("option", `${row.bundles} bundles`, "", { value: row.broker }));
+    form.append(el("label", "Destination", "", { for: "act-to" }), destination, brokers);
   }
   if (subject.bundle) {
     reason = el("input", null, "", { id: "act-reason", autocomplete: "off" });

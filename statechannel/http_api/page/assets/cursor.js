@@ -1,6 +1,6 @@
 // The time cursor: the page as of a moment, change by change, and the difference of two moments.
 import { ask } from "./feed.js";
-import { button, byId, clean, count, el, moment, named } from "./parts.js";
+import { button, byId, clean, count, el, moment, named, now } from "./parts.js";
 
 // The question of a moment as one of the two of a difference.
 const PARAMETERS = { place: "", time_ms: "_ms", partition: "_partition", offset: "_offset" };
@@ -20,9 +20,10 @@ export class Cursor {
     this.events = [];
     this.decisions = [];
     byId("time-previous").addEventListener("click", () => this.previous());
-    byId("time-next").addEventListener("click", () => this.go(`place=${this.at?.next ?? 1e15}`));
+    byId("time-next").addEventListener("click", () => (this.at ? this.go(`place=${this.at.next ?? 1e15}`) : this.say("There is no later change yet.")));
     byId("time-previous-event").addEventListener("click", () => this.jump(this.events, -1, "event"));
     byId("time-next-event").addEventListener("click", () => this.jump(this.events, 1, "event"));
+    byId("time-previous-decision").addEventListener("click", () => this.jump(this.decisions, -1, "decision"));
     byId("time-next-decision").addEventListener("click", () => this.jump(this.decisions, 1, "decision"));
     byId("time-live").addEventListener("click", () => this.live());
     byId("time-mark").addEventListener("click", () => this.mark());
@@ -32,10 +33,14 @@ export class Cursor {
   say(text) { byId("time-text").textContent = clean(text); }
 
   typed(text) {
-    const offset = /^(?:(\d+):)?(\d{1,15})$/.exec(text);
+    const offset = /^(?:(\d+):)?(\d{1,15})$/.exec(text), isClock = /^([01]\d|2[0-3])(:[0-5]\d){1,2}(\.\d+)?$/.test(text);
+    if (isClock) { // as tables have it: the last time that it was so late
+      const at = Date.parse(`${new Date(now()).toISOString().slice(0, 11)}${text}Z`);
+      return this.go(`time_ms=${at > now() ? at - 86_400_000 : at}`);
+    }
     if (offset) return this.go(`offset=${offset[2]}&partition=${offset[1] ?? 0}`);
-    const at = Date.parse(/Z|[+-]\d\d:?\d\d$/.test(text) ? text : `${text}Z`);
-    if (Number.isNaN(at)) return this.say(`${text} is no time and no offset. Use 2026-01-01T12:00:00, OFFSET, or PARTITION:OFFSET.`);
+    const at = /^\d{4}-\d\d-\d\d/.test(text) ? Date.parse(/Z|[+-]\d\d:?\d\d$/.test(text) ? text : `${text}Z`) : NaN;
+    if (Number.isNaN(at)) return this.say(`${text} is no time and no offset. Use 12:17:34, 2026-01-01T12:00:00, OFFSET, or PARTITION:OFFSET.`);
     return this.go(`time_ms=${at}`);
   }
 

@@ -2,7 +2,7 @@
 import { byId, hear } from "./parts.js";
 
 const FIRST_MS = 500, LONGEST_MS = 10_000;
-export const state = { role: "read", caller: "" };
+export const state = { role: "read", caller: "", brokers: [] };
 
 function headers(more = {}) {
   const token = sessionStorage.getItem("token");
@@ -17,10 +17,11 @@ export class Refused extends Error {
 }
 
 export async function ask(path, method = "GET", body = null, more = {}) {
-  const answer = await fetch(path, {
+  const sent = method === "DELETE" ? null : body; // its arguments are the query
+  const answer = await fetch(sent === body ? path : `${path}?${new URLSearchParams(body)}`, {
     method,
     headers: headers(body === null ? more : { "Content-Type": "application/json", "Statechannel-Client": "page", ...more }),
-    body: body === null ? undefined : JSON.stringify(body),
+    body: sent === null ? undefined : JSON.stringify(sent),
   });
   const text = await answer.text();
   let document_ = {};

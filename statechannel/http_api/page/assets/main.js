@@ -1,7 +1,7 @@
 // The page: takes sections as they come, and draws what has changed once a frame.
 import { act, mayAct, mayForce, pastBundle, showBundle } from "./bundle.js";
 import { Cursor } from "./cursor.js";
-import { ask, follow } from "./feed.js";
+import { ask, follow, state } from "./feed.js";
 import { Heat } from "./heat.js";
 import { Sections, differingIn, drawHead, drawLight, drawProblems } from "./sections.js";
 import { byId, clean, now, setColours, silence } from "./parts.js";
@@ -31,6 +31,7 @@ function take(message) {
 function draw() {
   frame = 0;
   if (dirty.has("colours")) setColours(shown.colours);
+  if (dirty.has("brokers")) state.brokers = shown.brokers;
   if (shown.head) cursor.newest = shown.head.place;
   if (dirty.has("events")) cursor.events = shown.events.map((row) => row.at_ms);
   if (dirty.has("decisions")) cursor.decisions = (shown.decisions?.decisions ?? []).map((row) => row.at_ms);
