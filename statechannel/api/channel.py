@@ -44,6 +44,12 @@ class StateChannel(ChannelMember):
         self._extensions = extensions or Running((), close_timeout_s=settings.runtime.close_timeout_s)
         self._ending: asyncio.Task[Stopped] | None = None
 
+    def __repr__(self) -> str:
+        host = self._host
+        serving = f"{host.engine.mode}, serving {host.engine.reactions.serving_count} bundles"
+        state = serving if host.stopped is None else f"stopped: {host.stopped.reason}"
+        return f"<{type(self).__name__} {host.engine.identity.broker} ({state})>"
+
     @classmethod
     def open(
         cls,

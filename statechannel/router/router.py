@@ -16,7 +16,7 @@ from statechannel.broker.exits import HINTS, ChannelStoppedError, Stopped
 from statechannel.broker.loop_thread import BlockingTwin, LoopThread, in_loop, waiting
 from statechannel.broker.opening_process import OfOneProcess
 from statechannel.broker.peeks import Peeks
-from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
+from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned, listener_url
 from statechannel.engine.freshness import patience_s
 from statechannel.operations import checks
 from statechannel.operations.request_record import Request
@@ -62,6 +62,10 @@ class Route(NamedTuple):
     age_s: float
     stale: bool
 
+    def url(self, protocol: str) -> str:
+        """See `Owned.url`."""
+        return listener_url(self.broker, self.urls, protocol)
+
 
 class ChangesGap(NamedTuple):
     """Changes of a partition that the stream cannot give: compaction or retention has removed their records.
@@ -94,7 +98,7 @@ class Router(OfOneProcess):
         async with Router.open(kafka={"bootstrap_servers": "127.0.0.1:9092"}) as router:
             answer = router.lookup("tenant/namespace/topic")
             if isinstance(answer, Route) and not answer.stale:
-                print(answer.urls["http"], answer.generation)
+                print(answer.url("http"), answer.generation)
         ```
     """
 

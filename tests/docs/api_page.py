@@ -50,7 +50,7 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Every error has `code`, `retryable`, `hint` and `exit_code` ([errors.md](errors.md)).",
         (
             "StateChannelError", "ArgumentTypeError", "ArgumentValueError", "ChangesError", "ChannelStoppedError",
-            "HookReentryError", "JoinTimeoutError", "KafkaAdapterError", "SettingsError", "WrongLoopError",
+            "HookReentryError", "JoinTimeoutError", "KafkaAdapterError", "NoListenerError", "SettingsError", "WrongLoopError",
         ),
     ),
 }  # fmt: skip
@@ -98,7 +98,8 @@ def _thing(name: str, thing: Any) -> Iterator[str]:
     yield from documented(inspect.getdoc(thing) or "")
     fields = getattr(thing, "__dataclass_fields__", None) or getattr(thing, "_fields", None) or _typed(thing)
     if fields:
-        types = {field: str(kind) for field, kind in inspect.get_annotations(thing).items()}
+        kinds = inspect.get_annotations(thing).items()
+        types = {field: str(getattr(kind, "__forward_arg__", kind)) for field, kind in kinds}
         yield from ("", "`" + ", ".join(f"{field}: {types.get(field, 'Any')}" for field in fields) + "`")
     same = []
     for member, value in _members(thing):
