@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ from typing import Any
 import pytest
 
 from design.examples.sharded_store import ShardedStore
-from statechannel.api import BrokerHooks
+from statechannel.api import Admission, BrokerHooks, StateChannel
 from statechannel.testing import HOOK_ORDERS, ChannelKit, HookPromise, HookPromiseError, KitError, check_hooks
 from tests.support import planted_hooks, planted_splits  # noqa: F401 - the mistakes themselves
-from tests.support.hook_stores import Blank, Gate, Locked, Shards, Threads, Workers
+from tests.support.hook_stores import Blank, Disk, Gate, Locked, RefusedError, Shards, Threads, Workers
 from tests.support.planted import PLANTED, arguments_of
+from tests.support.waits import WAIT_S
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("hooks", [Gate, Workers, Locked, Threads, Shards], ids=lambda hooks: hooks.__name__)
@@ -75,6 +80,59 @@ def test_there_are_fifty_mistakes_and_each_promise_is_broken_by_one() -> None:
 def test_a_probe_that_raises_is_a_finding() -> None:
     report = check_hooks(Gate, serves=lambda hooks, bundle: hooks.serving[bundle], only=["assigned"])
     assert report.codes == {HookPromise.PROBE}
+
+
+class ByGuard(BrokerHooks):
+    """A service that asks the guard of its channel before each use, and has no table of what it serves."""
+
+    channel: StateChannel
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        self.disk.open(bundle, generation)
+
+    def put(self, bundle: str, topic: str, value: str) -> None:
+        admitted = self.channel.guard(topic)
+        if not isinstance(admitted, Admission):
+            raise RefusedError(admitted.message)
+        self.store(admitted, topic, value)
+
+    def store(self, admitted: Admission, topic: str, value: str) -> None:
+        self.disk.put(admitted.bundle, admitted.generation, topic, value)
+
+    def get(self, bundle: str, topic: str) -> str | None:
+        admitted = self.channel.guard(topic, write=False)
+        if not isinstance(admitted, Admission):
+            raise RefusedError(admitted.message)
+        return self.disk.entries[admitted.bundle].get(topic)
+
+
+class Unfenced(ByGuard):
+    """Its guard admits what a paused process wrote before it was replaced."""
+
+    def store(self, admitted: Admission, topic: str, value: str) -> None:
+        self.disk.entries[admitted.bundle][topic] = value
+
+
+@pytest.mark.parametrize(("hooks", "found"), [(ByGuard, set()), (Unfenced, {HookPromise.FENCES})])
+def test_a_service_that_relies_on_guard_alone_needs_no_probe(hooks: type[ByGuard], found: set[HookPromise]) -> None:
+    disk = Disk()
+
+    def attach(service: ByGuard, channel: StateChannel) -> None:
+        service.channel = channel
+
+    report = check_hooks(lambda: hooks(disk), attach=attach, write=ByGuard.put, read=ByGuard.get)
+    assert found <= report.codes <= {*found, HookPromise.KEEPS_WRITES}, report.findings
+
+
+def test_nothing_is_printed_where_nobody_has_set_up_logging() -> None:
+    code = "from statechannel.testing import check_hooks\nfrom tests.support.hook_stores import Gate\ncheck_hooks(Gate)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    assert run.stdout + run.stderr == ""
 
 
 def test_wrong_calls_are_refused() -> None:
