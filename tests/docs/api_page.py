@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import statechannel.api
-import statechannel.router
 from statechannel.broker import next_steps
 from statechannel.broker.exits import STOP_REASONS
+from tests.architecture.public_api import MODULES
 from tests.docs.blocks import table
 
 GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
@@ -42,6 +41,11 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "In `statechannel.router`: for programs that are no brokers ([router.md](../router.md)).",
         ("Router", "RouterOpening", "BlockingRouter", "Route", "ChangesGap"),
     ),
+    "In a server": (
+        "In `statechannel.asgi` and `statechannel.router.transport`: a broker in FastAPI, or any other app of ASGI, and its "
+        "clients:\n[processes.md](../processes.md#in-a-web-server).",
+        ("channel_in_server", "GuardMiddleware", "RouterTransport"),
+    ),
     "Status": (
         "What `StateChannel.status` returns: dictionaries with these keys. Keys may be added.",
         ("MemberStatus", "PartitionStatus", "FlightStatus", "RuntimeStatus"),
@@ -70,14 +74,14 @@ def api_page() -> Iterator[str]:
 
 
 def public(name: str) -> Any:
-    """A public name of either module."""
-    return getattr(statechannel.api if name in statechannel.api.__all__ else statechannel.router, name)
+    """A public name of any of the modules."""
+    return getattr(next(module for module in MODULES if name in module.__all__), name)
 
 
 def _page() -> Iterator[str]:
     yield "# Python API"
     yield ""
-    yield "Made from the docstrings of `statechannel.api` and `statechannel.router` by `make docs`."
+    yield f"Made from the docstrings of {', '.join(f'`{module.__name__}`' for module in MODULES)}\nby `make docs`."
     yield "Names that are not here may change without notice."
     for heading, (text, names) in GROUPS.items():
         yield from ("", f"## {heading}")

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from design.examples.notes_store import NotesStore
 from design.examples.sharded_store import ShardedStore
 from statechannel.api import Admission, BrokerHooks, StateChannel
 from statechannel.testing import HOOK_ORDERS, ChannelKit, HookPromise, HookPromiseError, KitError, check_hooks
 from tests.support import planted_hooks, planted_splits  # noqa: F401 - the mistakes themselves
-from tests.support.hook_stores import Blank, Disk, Gate, Locked, RefusedError, Shards, Threads, Workers
+from tests.support.hook_stores import Blank, Gate, Locked, RefusedError, Shards, Threads, Workers
 from tests.support.planted import PLANTED, arguments_of
 from tests.support.waits import WAIT_S
 
@@ -82,49 +83,47 @@ def test_a_probe_that_raises_is_a_finding() -> None:
     assert report.codes == {HookPromise.PROBE}
 
 
-class ByGuard(BrokerHooks):
+class Notes(NotesStore):
     """A service that asks the guard of its channel before each use, and has no table of what it serves."""
 
     channel: StateChannel
 
-    def __init__(self, disk: Disk) -> None:
-        self.disk = disk
-
-    async def on_own(self, bundle: str, generation: int) -> None:
-        self.disk.open(bundle, generation)
-
-    def put(self, bundle: str, topic: str, value: str) -> None:
+    def write(self, bundle: str, topic: str, value: str) -> None:
         admitted = self.channel.guard(topic)
-        if not isinstance(admitted, Admission):
-            raise RefusedError(admitted.message)
-        self.store(admitted, topic, value)
+        if not isinstance(admitted, Admission) or not self.put(admitted, topic, value):
+            raise RefusedError(topic)
 
-    def store(self, admitted: Admission, topic: str, value: str) -> None:
-        self.disk.put(admitted.bundle, admitted.generation, topic, value)
-
-    def get(self, bundle: str, topic: str) -> str | None:
-        admitted = self.channel.guard(topic, write=False)
-        if not isinstance(admitted, Admission):
-            raise RefusedError(admitted.message)
-        return self.disk.entries[admitted.bundle].get(topic)
+    def read(self, bundle: str, topic: str) -> str | None:
+        assert isinstance(self.channel.guard(topic, write=False), Admission)
+        return self.get(topic)
 
 
-class Unfenced(ByGuard):
-    """Its guard admits what a paused process wrote before it was replaced."""
+class Unfenced(Notes):
+    """Its guard admits what a paused process wrote before it was replaced, and its storage takes that."""
 
-    def store(self, admitted: Admission, topic: str, value: str) -> None:
-        self.disk.entries[admitted.bundle][topic] = value
+    def put(self, admitted: Admission, topic: str, text: str) -> bool:
+        self._db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (topic, text))
+        return True
 
 
-@pytest.mark.parametrize(("hooks", "found"), [(ByGuard, set()), (Unfenced, {HookPromise.FENCES})])
-def test_a_service_that_relies_on_guard_alone_needs_no_probe(hooks: type[ByGuard], found: set[HookPromise]) -> None:
-    disk = Disk()
+@pytest.mark.parametrize(("service", "found"), [(Notes, set()), (Unfenced, {HookPromise.FENCES})])
+def test_a_service_that_relies_on_guard_alone_needs_no_probe(
+    service: type[Notes], found: set[HookPromise], tmp_path: Path
+) -> None:
+    opened: list[Notes] = []
 
-    def attach(service: ByGuard, channel: StateChannel) -> None:
-        service.channel = channel
+    def make() -> Notes:
+        opened.append(service(str(tmp_path / "notes.db")))
+        return opened[-1]
 
-    report = check_hooks(lambda: hooks(disk), attach=attach, write=ByGuard.put, read=ByGuard.get)
+    def attach(notes: Notes, channel: StateChannel) -> None:
+        notes.channel = channel
+
+    report = check_hooks(make, attach=attach, write=Notes.write, read=Notes.read)
+    for notes in opened:
+        notes._db.close()
     assert found <= report.codes <= {*found, HookPromise.KEEPS_WRITES}, report.findings
+    assert "split-given-up-by-channel" in report.orders
 
 
 def test_nothing_is_printed_where_nobody_has_set_up_logging() -> None:
