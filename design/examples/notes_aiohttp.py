@@ -46,9 +46,9 @@ class Notes:
 
 
 async def main(broker: str, port: str, file: str, kafka: str) -> None:
-    leave = asyncio.Event()
+    leave, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, leave.set)
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(leave.set))
     store = NotesStore(file)
     opening = StateChannel.open(
         broker=broker,
