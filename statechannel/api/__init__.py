@@ -32,7 +32,7 @@ from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.operations.checks import ArgumentTypeError, ArgumentValueError
 from statechannel.protocol.bundle import BundleRange
 from statechannel.protocol.bundle import named_topic_hash as topic_hash
-from statechannel.settings import Settings, SettingsError, load_settings
+from statechannel.settings import SettingGroups, Settings, SettingsError, load_settings
 
 __all__ = [
     "Admission",
@@ -66,6 +66,7 @@ __all__ = [
     "Redirect",
     "Rejected",
     "RuntimeStatus",
+    "SettingGroups",
     "Settings",
     "SettingsError",
     "Started",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from ulid import ULID
 
@@ -21,7 +21,7 @@ from statechannel.engine.freshness import patience_s
 from statechannel.operations import checks
 from statechannel.operations.request_record import Request
 from statechannel.operations.table import RequestCommand
-from statechannel.settings import Settings
+from statechannel.settings import SettingGroups, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -121,7 +121,7 @@ class Router(OfOneProcess):
         *,
         join_timeout_s: float | None = None,
         metrics_registry: CollectorRegistry | None = None,
-        **groups: Mapping[str, Any],
+        **groups: Unpack[SettingGroups],
     ) -> RouterOpening:
         """Follow the channel: `async with Router.open(...) as router`, or `router = await Router.open(...)`.
 
@@ -441,7 +441,7 @@ class BlockingRouter(BlockingTwin):
         *,
         join_timeout_s: float | None = None,
         metrics_registry: CollectorRegistry | None = None,
-        **groups: Mapping[str, Any],
+        **groups: Unpack[SettingGroups],
     ) -> Self:
         """See `Router.open`."""
         opening = Router.open(settings, join_timeout_s=join_timeout_s, metrics_registry=metrics_registry, **groups)

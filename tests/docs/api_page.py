@@ -16,8 +16,8 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "A member": (
         "Open one with `StateChannel.open`, in one event loop, or with `BlockingStateChannel.open`, from any thread.",
         (
-            "StateChannel", "Opening", "load_settings", "Settings", "Ticket", "PendingTicket", "BlockingStateChannel",
-            "BlockingTicket",
+            "StateChannel", "Opening", "load_settings", "Settings", "SettingGroups", "Ticket", "PendingTicket",
+            "BlockingStateChannel", "BlockingTicket",
         ),
     ),
     "Hooks": (
