@@ -22,7 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _Handler = Callable[[int, FrameType | None], Any]
 
-__all__ = ["GuardMiddleware", "NoChannelError", "channel_in_server"]
+__all__ = ["GuardMiddleware", "channel_in_server"]
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods of requests that are guarded by the rules of reads."""

@@ -91,7 +91,7 @@ class Router(OfOneProcess):
     """Follows a channel without being one of its brokers, from `open` to `close`.
 
     It writes nothing, takes no part in the election, and asks no broker: any number of them costs brokers nothing. It needs the
-    rights of the role `router` (`statechannel acl --role router`).
+    rights of the role `router` (`statechannel acl show --role router`).
 
     Example:
         ```
