@@ -62,26 +62,26 @@ async def channel_in_server(opening: Opening) -> AsyncIterator[StateChannel]:
 @contextmanager
 def _hand_over_first(channel: StateChannel) -> Iterator[None]:
     """Until the end of this block the server's handlers of signals wait for the hand-over."""
-    loop, leaving = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    loop, leaving, asked = asyncio.get_running_loop(), list[asyncio.Task[None]](), list[int]()
     handlers: dict[int, _Handler] = {}
 
     async def leave(number: int) -> None:
         try:
             await channel.shutdown()
         finally:
-            handlers[number](number, None)
+            if asked == [number]:  # else the server ends already: it would take one more for impatience
+                handlers[number](number, None)
 
     def begin(number: int) -> None:
         leaving.append(loop.create_task(leave(number), name="hand-over-first"))
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked:
-            handlers[number](number, frame)
-        else:
-            asked.append(number)
+        asked.append(number)
+        if len(asked) == 1:
             loop.call_soon_threadsafe(begin, number)
+        else:
+            handlers[number](number, frame)
 
-    asked: list[int] = []
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             handler = signal.getsignal(number)

@@ -2,6 +2,7 @@
 """The notes of notes_fastapi.py in aiohttp. Run: python notes_aiohttp.py ID PORT FILE HOST:PORT."""
 
 import asyncio
+import json
 import signal
 import sys
 
@@ -26,9 +27,10 @@ class Notes:
             answer = self._channel.guard(topic, write=write)
         if isinstance(answer, Admission):
             return answer
+        body = {"text": json.dumps(answer.to_json()), "content_type": "application/json"}
         if answer.broker is None:
-            raise web.HTTPServiceUnavailable(text=web.json.dumps(answer.to_json()), content_type="application/json")
-        raise web.HTTPTemporaryRedirect(answer.url("http") + request.path_qs)
+            raise web.HTTPServiceUnavailable(**body)
+        raise web.HTTPTemporaryRedirect(answer.url("http") + request.raw_path, **body)
 
     async def put(self, request: web.Request) -> web.Response:
         text = await request.text()

@@ -98,7 +98,8 @@ class RouterTransport(httpx.AsyncBaseTransport):
 
     async def _redirect(self, response: httpx.Response) -> Redirect | None:
         """What `guard` said instead of admitting the request; None for any other answer."""
-        if response.status_code not in (307, 503) or response.headers.get("Content-Type") != "application/json":
+        kind = response.headers.get("Content-Type", "")
+        if response.status_code not in (307, 503) or not kind.startswith("application/json"):
             return None
         await response.aread()
         try:

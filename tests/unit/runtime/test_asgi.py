@@ -15,6 +15,7 @@ from statechannel.errors import NotFoundError
 from statechannel.router import Route
 from statechannel.router.transport import RouterTransport
 from statechannel.testing import ChannelKit, KitBroker
+from tests.support.waits import until
 
 
 async def service(scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,24 +171,26 @@ class SlowChannel:
 
 @pytest.mark.parametrize("patient", [True, False])
 async def test_a_signal_reaches_the_server_after_the_hand_over_or_when_it_is_repeated(patient: bool) -> None:
-    reached, channel = asyncio.Event(), SlowChannel()
+    reached, channel = list[int](), SlowChannel()
 
     def server(number: int, frame: FrameType | None) -> None:
-        reached.set()
+        reached.append(number)
 
     before = signal.signal(signal.SIGTERM, server)
     try:
         async with channel_in_server(channel):  # type: ignore[arg-type]
             os.kill(os.getpid(), signal.SIGTERM)
             await channel.leaving.wait()
-            assert not reached.is_set()
+            assert reached == []
             if patient:
                 channel.left.set()
             else:
                 os.kill(os.getpid(), signal.SIGTERM)
-            await reached.wait()
+            await until(lambda: reached)
             channel.left.set()
         assert signal.getsignal(signal.SIGTERM) is server
+        await until(lambda: all(task.get_name() != "hand-over-first" for task in asyncio.all_tasks()))
         assert channel.shutdowns == 2, "the second one finds it closed"
+        assert reached == [signal.SIGTERM], "once"
     finally:
         signal.signal(signal.SIGTERM, before)
