@@ -27,10 +27,10 @@ class Notes:
             answer = self._channel.guard(topic, write=write)
         if isinstance(answer, Admission):
             return answer
-        body = {"text": json.dumps(answer.to_json()), "content_type": "application/json"}
+        text, kind = json.dumps(answer.to_json()), "application/json"
         if answer.broker is None:
-            raise web.HTTPServiceUnavailable(**body)
-        raise web.HTTPTemporaryRedirect(answer.url("http") + request.raw_path, **body)
+            raise web.HTTPServiceUnavailable(text=text, content_type=kind)
+        raise web.HTTPTemporaryRedirect(answer.url("http") + request.raw_path, text=text, content_type=kind)
 
     async def put(self, request: web.Request) -> web.Response:
         text = await request.text()
