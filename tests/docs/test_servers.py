@@ -83,7 +83,15 @@ class Servers:
             port = free_port()
             self.urls.append(f"http://127.0.0.1:{port}")
             if server == "gunicorn":
-                words = ["-m", "gunicorn", "-c", str(EXAMPLES / "gunicorn.conf.py"), "--bind", f"127.0.0.1:{port}"]
+                words = [
+                    "-m",
+                    "gunicorn",
+                    "-c",
+                    str(EXAMPLES / "gunicorn.conf.py"),
+                    "--bind",
+                    f"127.0.0.1:{port}",
+                    "--no-control-socket",
+                ]
                 self.run([*words, "gated:app"])
             elif server == "aiohttp":
                 pids[name] = self.run(["gated.py", name, str(port), str(self.file), self._kafka])
