@@ -24,9 +24,9 @@ class MyBroker(BrokerHooks):
 
 
 async def main(broker: str, kafka: str) -> None:
-    leave = asyncio.Event()
+    leave, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, leave.set)
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(leave.set))  # also on Windows
     async with StateChannel.open(
         broker=broker,
         hooks=MyBroker(),

@@ -309,7 +309,7 @@ class HostMeter:
         if limit == 0 and not self._warned:
             self._warned = True
             _log.warning(
-                "the speed of %s is not known, so bandwidth counts as 0 %%; set nic_speed_gbit",
+                "the speed of %s is not known, so bandwidth counts as 0 %%; set extensions.balancer.load.nic_speed_gbit",
                 ", ".join(chosen) or "no NIC",
             )
         return limit

@@ -17,6 +17,7 @@ from statechannel.engine.commands import (
     BoundTo,
     Declined,
     Done,
+    NoListenerError,
     NotFound,
     Outcome,
     Owned,
@@ -31,7 +32,7 @@ from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.operations.checks import ArgumentTypeError, ArgumentValueError
 from statechannel.protocol.bundle import BundleRange
 from statechannel.protocol.bundle import named_topic_hash as topic_hash
-from statechannel.settings import Settings, SettingsError, load_settings
+from statechannel.settings import SettingGroups, Settings, SettingsError, load_settings
 
 __all__ = [
     "Admission",
@@ -55,6 +56,7 @@ __all__ = [
     "JoinTimeoutError",
     "KafkaAdapterError",
     "MemberStatus",
+    "NoListenerError",
     "NotFound",
     "Opening",
     "Outcome",
@@ -64,6 +66,7 @@ __all__ = [
     "Redirect",
     "Rejected",
     "RuntimeStatus",
+    "SettingGroups",
     "Settings",
     "SettingsError",
     "Started",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from statechannel.api.channel import StateChannel
 from statechannel.broker import arguments
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from statechannel.broker.exits import Stopped
     from statechannel.engine.commands import Outcome
     from statechannel.engine.placement import Placement
-    from statechannel.settings import Settings
+    from statechannel.settings import SettingGroups, Settings
 
 
 class BlockingTicket:
@@ -75,7 +75,7 @@ class BlockingStateChannel(BlockingTwin):
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
         hook_settings: Mapping[str, Any] | None = None,
-        **groups: Mapping[str, Any],
+        **groups: Unpack[SettingGroups],
     ) -> Self:
         """See `StateChannel.open`; hooks run in separate threads."""
         arguments.hooks_of(hooks, BlockingBrokerHooks)

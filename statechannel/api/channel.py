@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
 from statechannel.api.extensions import Running, checks_of, placement_of
 from statechannel.api.member import ChannelMember
@@ -16,7 +16,7 @@ from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.supervision import LOOP_CLOSED
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
-from statechannel.settings import Settings, to_identity
+from statechannel.settings import SettingGroups, Settings, to_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -44,6 +44,12 @@ class StateChannel(ChannelMember):
         self._extensions = extensions or Running((), close_timeout_s=settings.runtime.close_timeout_s)
         self._ending: asyncio.Task[Stopped] | None = None
 
+    def __repr__(self) -> str:
+        host = self._host
+        serving = f"{host.engine.mode}, serving {host.engine.reactions.serving_count} bundles"
+        state = serving if host.stopped is None else f"stopped: {host.stopped.reason}"
+        return f"<{type(self).__name__} {host.engine.identity.broker} ({state})>"
+
     @classmethod
     def open(
         cls,
@@ -62,7 +68,7 @@ class StateChannel(ChannelMember):
         metrics_registry: CollectorRegistry | None = None,
         on_stuck: Callable[[], None] | None = None,
         hook_settings: Mapping[str, Any] | None = None,
-        **groups: Mapping[str, Any],
+        **groups: Unpack[SettingGroups],
     ) -> Opening:
         """Join the channel: `async with StateChannel.open(...) as channel`, or `await StateChannel.open(...)`.
 

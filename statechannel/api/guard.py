@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from statechannel.broker.peeks import Peeks
-from statechannel.engine.commands import BoundTo, NotFound, Owned, Undetermined
+from statechannel.engine.commands import BoundTo, NotFound, Owned, Undetermined, listener_url
 from statechannel.protocol.bounded import remember
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from statechannel.engine.commands import Outcome
 
 BUNDLES_COUNTED_MAX = 100_000
-OTHER_OWNER, NO_OWNER = "other-owner", "no-owner"
+OTHER_OWNER, NO_OWNER, STOPPED = "other-owner", "no-owner", "stopped"
 
 
 class Admission(NamedTuple):
@@ -38,7 +38,8 @@ class Redirect(NamedTuple):
     """This process may not serve the request now.
 
     Attributes:
-        reason: A stable code: `other-owner`; `no-owner`; `forked` (processes.md); else that of `NotFound` or `Undetermined`.
+        reason: A stable code: `other-owner`; `no-owner`; `stopped`; `forked` (processes.md); else that of `NotFound` or
+            `Undetermined`.
         bundle: Key of the bundle; empty if the name means none.
         broker: Who serves it, by this process's view; None where no broker does, or it is not known: ask again.
         urls: Listeners of that broker, by protocol name.
@@ -51,6 +52,10 @@ class Redirect(NamedTuple):
     broker: str | None = None
     urls: Mapping[str, str] = {}
     generation: int = -1
+
+    def url(self, protocol: str) -> str:
+        """See `Owned.url`."""
+        return listener_url(self.broker, self.urls, protocol)
 
     def to_json(self) -> dict[str, Any]:
         """Object for JSON, such as the body of a 307 or 503."""
@@ -113,6 +118,8 @@ class Guard:
             return Redirect(OTHER_OWNER, f"{bundle} belongs to {outcome.broker}", bundle, outcome.broker, outcome.urls)
         if isinstance(outcome, NotFound | Undetermined):
             return Redirect(outcome.reason, outcome.message, bundle)
+        if self._host.stopped is not None:
+            return Redirect(STOPPED, "this broker has stopped: another one answers", bundle)
         return Redirect(NO_OWNER, f"{bundle} is not served here now, nor by another broker yet", bundle)
 
     def _count(self, bundle: str, *, write: bool, size_bytes: int) -> None:

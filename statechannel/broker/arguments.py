@@ -101,7 +101,7 @@ def check_opening(
 
 
 def groups_of(
-    named: Mapping[str, Mapping[str, Any]],
+    named: Mapping[str, Any],
     hook_settings: Mapping[str, Any] | None,
     function: Callable[..., object],
     settings: object,

@@ -160,6 +160,9 @@ class BlockingTwin(OfOneProcess):
         if self._loop.process.forked is None:  # the child of a fork leaves the block, too: nothing there is its own
             self.close()
 
+    def __repr__(self) -> str:
+        return repr(self._twin).replace(type(self._twin).__name__, type(self).__name__, 1)
+
     @property
     def stopped(self) -> Stopped | None:
         """See `stopped` there."""

@@ -6,7 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from statechannel.errors import StateChannelError
 from statechannel.protocol.verdict import Verdict
+
+
+class NoListenerError(StateChannelError, LookupError):
+    """An answer was asked for an address that its broker has not registered, or it names no broker."""
+
+
+def listener_url(broker: str | None, urls: Mapping[str, str], protocol: str) -> str:
+    """The address of a broker for a protocol.
+
+    Raises:
+        NoListenerError: There is none.
+    """
+    if protocol in urls:
+        return urls[protocol]
+    if broker is None:
+        raise NoListenerError("The answer names no broker, so there is no address.", hint="Look the topic up again.")
+    registered = ", ".join(f"`{name}`" for name in urls) or "none"
+    hint = f"That broker has to be opened with `listeners={{'{protocol}': URL}}`."
+    raise NoListenerError(f"{broker} has no listener `{protocol}`; it has registered: {registered}.", hint=hint)
+
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
@@ -170,6 +191,10 @@ class Owned:
     urls: Mapping[str, str] = field(default_factory=dict)
     stale_age_s: float | None = None
 
+    def url(self, protocol: str) -> str:
+        """The owner's listener of this name; raises `NoListenerError` where it has none."""
+        return listener_url(self.broker, self.urls, protocol)
+
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
@@ -185,6 +210,10 @@ class BoundTo:
 
     broker: str
     urls: Mapping[str, str] = field(default_factory=dict)
+
+    def url(self, protocol: str) -> str:
+        """See `Owned.url`."""
+        return listener_url(self.broker, self.urls, protocol)
 
 
 @dataclass(frozen=True, slots=True)

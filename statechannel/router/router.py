@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from ulid import ULID
 
@@ -16,12 +16,12 @@ from statechannel.broker.exits import HINTS, ChannelStoppedError, Stopped
 from statechannel.broker.loop_thread import BlockingTwin, LoopThread, in_loop, waiting
 from statechannel.broker.opening_process import OfOneProcess
 from statechannel.broker.peeks import Peeks
-from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned
+from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned, listener_url
 from statechannel.engine.freshness import patience_s
 from statechannel.operations import checks
 from statechannel.operations.request_record import Request
 from statechannel.operations.table import RequestCommand
-from statechannel.settings import Settings
+from statechannel.settings import SettingGroups, Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -62,6 +62,10 @@ class Route(NamedTuple):
     age_s: float
     stale: bool
 
+    def url(self, protocol: str) -> str:
+        """See `Owned.url`."""
+        return listener_url(self.broker, self.urls, protocol)
+
 
 class ChangesGap(NamedTuple):
     """Changes of a partition that the stream cannot give: compaction or retention has removed their records.
@@ -87,14 +91,14 @@ class Router(OfOneProcess):
     """Follows a channel without being one of its brokers, from `open` to `close`.
 
     It writes nothing, takes no part in the election, and asks no broker: any number of them costs brokers nothing. It needs the
-    rights of the role `router` (`statechannel acl --role router`).
+    rights of the role `router` (`statechannel acl show --role router`).
 
     Example:
         ```
         async with Router.open(kafka={"bootstrap_servers": "127.0.0.1:9092"}) as router:
             answer = router.lookup("tenant/namespace/topic")
             if isinstance(answer, Route) and not answer.stale:
-                print(answer.urls["http"], answer.generation)
+                print(answer.url("http"), answer.generation)
         ```
     """
 
@@ -117,7 +121,7 @@ class Router(OfOneProcess):
         *,
         join_timeout_s: float | None = None,
         metrics_registry: CollectorRegistry | None = None,
-        **groups: Mapping[str, Any],
+        **groups: Unpack[SettingGroups],
     ) -> RouterOpening:
         """Follow the channel: `async with Router.open(...) as router`, or `router = await Router.open(...)`.
 
@@ -437,7 +441,7 @@ class BlockingRouter(BlockingTwin):
         *,
         join_timeout_s: float | None = None,
         metrics_registry: CollectorRegistry | None = None,
-        **groups: Mapping[str, Any],
+        **groups: Unpack[SettingGroups],
     ) -> Self:
         """See `Router.open`."""
         opening = Router.open(settings, join_timeout_s=join_timeout_s, metrics_registry=metrics_registry, **groups)

@@ -8,6 +8,15 @@ its reason next to it; design/reference/settings.md is generated from them.
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.load import load, load_settings
 from statechannel.settings.relations import require_relations
-from statechannel.settings.tree import Settings, to_engine, to_identity
+from statechannel.settings.tree import SettingGroups, Settings, to_engine, to_identity
 
-__all__ = ["Settings", "SettingsError", "load", "load_settings", "require_relations", "to_engine", "to_identity"]
+__all__ = [
+    "SettingGroups",
+    "Settings",
+    "SettingsError",
+    "load",
+    "load_settings",
+    "require_relations",
+    "to_engine",
+    "to_identity",
+]

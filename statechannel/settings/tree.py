@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ulid import ULID
@@ -96,6 +96,27 @@ class Settings(BaseModel):
         except ValidationError as error:
             problems = [problem_of(groups(), detail, where) for detail in error.errors(include_url=False)]
             raise SettingsError(problems) from None
+
+
+class SettingGroups(TypedDict, total=False):
+    """Groups of settings as arguments of `StateChannel.open`: each a mapping of its settings ([settings](settings.md)).
+
+    Those of the hooks are the argument `hook_settings`.
+    """
+
+    kafka: Mapping[str, Any]
+    channel: Mapping[str, Any]
+    membership: Mapping[str, Any]
+    leader: Mapping[str, Any]
+    lookups: Mapping[str, Any]
+    safe_mode: Mapping[str, Any]
+    repair: Mapping[str, Any]
+    limits: Mapping[str, Any]
+    runtime: Mapping[str, Any]
+    requests: Mapping[str, Any]
+    embedded: Mapping[str, Any]
+    observe: Mapping[str, Any]
+    http: Mapping[str, Any]
 
 
 def groups() -> dict[str, type[SettingsGroup]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statechannel.broker.hook_runner import overridden
@@ -64,7 +65,8 @@ def check_hooks(
     Args:
         make: Makes the hooks of one broker process, as often as needed: their class, or a function that gives them one store.
         serves: Generation by which these hooks would serve a bundle at this moment, by their own state; None: they would not.
-            Without it only what can be seen from outside is checked: raising, being late, blocking.
+            Without it only what can be seen from outside is checked: raising, being late, blocking. A service that asks
+            `guard` before each use has no such state, and needs none: `attach`, `write` and `read` check it.
         accepts_writes: The same for writes, where they are gated apart from reads; by default as `serves`.
         write: Writes `(hooks, bundle, topic, value)` as a client of this broker does, and raises if that is refused.
         read: Reads `(hooks, bundle, topic)`. With both, lost and late writes are found.
@@ -84,7 +86,19 @@ def check_hooks(
     if unknown := sorted(set(only or ()) - set(HOOK_ORDERS)):
         raise KitError(f"No order or story {', '.join(unknown)} exists.", hint=f"There are {', '.join(HOOK_ORDERS)}.")
     probes = HookProbes(make, serves, accepts_writes or serves, write, read, attach)
-    return _Check(probes, blocked_s, set(HOOK_ORDERS if only is None else only)).run()
+    with _unprinted():
+        return _Check(probes, blocked_s, set(HOOK_ORDERS if only is None else only)).run()
+
+
+@contextmanager
+def _unprinted() -> Iterator[None]:
+    """Where a program has not set up logging, Python prints warnings to standard error: those of a check are planned."""
+    log, handler = logging.getLogger("statechannel"), logging.NullHandler()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 class _Check:

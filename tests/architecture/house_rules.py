@@ -91,6 +91,7 @@ KEPT_SMALL = {
     "statechannel.broker.observe.stalls": "one measurement",
     "statechannel.engine.lease": "a part of the engine, as its siblings",
     "statechannel.kafka.property_rules": "rules and the source of tokens, apart from the properties and from making clients",
+    "statechannel.router.transport": "needs httpx, which takes long to load; programs of clients import it",
     "statechannel.protocol.view_copy": "a copy over many steps, apart from rows of a view",
 }
 """Small files that stay, with the reason."""

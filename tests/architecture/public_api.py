@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import statechannel.api
+import statechannel.asgi
 import statechannel.router
+import statechannel.router.transport
 
-_PUBLIC = {name: getattr(module, name) for module in (statechannel.router, statechannel.api) for name in module.__all__}
+MODULES = (statechannel.api, statechannel.router, statechannel.router.transport, statechannel.asgi)
+_PUBLIC = {name: getattr(module, name) for module in MODULES for name in module.__all__}
 STORED = Path(__file__).with_name("public_api.txt")
 
 

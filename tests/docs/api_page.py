@@ -7,18 +7,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import statechannel.api
-import statechannel.router
 from statechannel.broker import next_steps
 from statechannel.broker.exits import STOP_REASONS
+from tests.architecture.public_api import MODULES
 from tests.docs.blocks import table
 
 GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
     "A member": (
         "Open one with `StateChannel.open`, in one event loop, or with `BlockingStateChannel.open`, from any thread.",
         (
-            "StateChannel", "Opening", "load_settings", "Settings", "Ticket", "PendingTicket", "BlockingStateChannel",
-            "BlockingTicket",
+            "StateChannel", "Opening", "load_settings", "Settings", "SettingGroups", "Ticket", "PendingTicket",
+            "BlockingStateChannel", "BlockingTicket",
         ),
     ),
     "Hooks": (
@@ -42,6 +41,11 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "In `statechannel.router`: for programs that are no brokers ([router.md](../router.md)).",
         ("Router", "RouterOpening", "BlockingRouter", "Route", "ChangesGap"),
     ),
+    "In a server": (
+        "In `statechannel.asgi` and `statechannel.router.transport`: a broker in FastAPI, or any other app of ASGI, and its "
+        "clients:\n[processes.md](../processes.md#in-a-web-server).",
+        ("channel_in_server", "GuardMiddleware", "RouterTransport"),
+    ),
     "Status": (
         "What `StateChannel.status` returns: dictionaries with these keys. Keys may be added.",
         ("MemberStatus", "PartitionStatus", "FlightStatus", "RuntimeStatus"),
@@ -50,7 +54,7 @@ GROUPS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
         "Every error has `code`, `retryable`, `hint` and `exit_code` ([errors.md](errors.md)).",
         (
             "StateChannelError", "ArgumentTypeError", "ArgumentValueError", "ChangesError", "ChannelStoppedError",
-            "HookReentryError", "JoinTimeoutError", "KafkaAdapterError", "SettingsError", "WrongLoopError",
+            "HookReentryError", "JoinTimeoutError", "KafkaAdapterError", "NoListenerError", "SettingsError", "WrongLoopError",
         ),
     ),
 }  # fmt: skip
@@ -70,14 +74,14 @@ def api_page() -> Iterator[str]:
 
 
 def public(name: str) -> Any:
-    """A public name of either module."""
-    return getattr(statechannel.api if name in statechannel.api.__all__ else statechannel.router, name)
+    """A public name of any of the modules."""
+    return getattr(next(module for module in MODULES if name in module.__all__), name)
 
 
 def _page() -> Iterator[str]:
     yield "# Python API"
     yield ""
-    yield "Made from the docstrings of `statechannel.api` and `statechannel.router` by `make docs`."
+    yield f"Made from the docstrings of {', '.join(f'`{module.__name__}`' for module in MODULES)}\nby `make docs`."
     yield "Names that are not here may change without notice."
     for heading, (text, names) in GROUPS.items():
         yield from ("", f"## {heading}")
@@ -98,7 +102,8 @@ def _thing(name: str, thing: Any) -> Iterator[str]:
     yield from documented(inspect.getdoc(thing) or "")
     fields = getattr(thing, "__dataclass_fields__", None) or getattr(thing, "_fields", None) or _typed(thing)
     if fields:
-        types = {field: str(kind) for field, kind in inspect.get_annotations(thing).items()}
+        kinds = inspect.get_annotations(thing).items()
+        types = {field: str(getattr(kind, "__forward_arg__", kind)) for field, kind in kinds}
         yield from ("", "`" + ", ".join(f"{field}: {types.get(field, 'Any')}" for field in fields) + "`")
     same = []
     for member, value in _members(thing):

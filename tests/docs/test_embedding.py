@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.api import BoundTo, ChannelStoppedError, NotFound, Owned, Stopped, Undetermined
+from statechannel.api import Admission, ChannelStoppedError, Redirect, Stopped
 from statechannel.logger import SafeLogger
 from tests.docs.generate import ROOT
 from tests.support.waits import WAIT_S
@@ -28,31 +28,26 @@ def example(name: str) -> ModuleType:
     return module
 
 
-WRITES = example("client_writes")
+REQUESTS = example("client_requests")
+HERE = Admission(BUNDLE, 7)
+THERE = Redirect("other-owner", "b2 serves it", BUNDLE, "b2", {"http": "http://b2:80"}, 7)
+NOBODY = Redirect("no-owner", "nobody serves it", BUNDLE)
 
 
 class StubChannel:
-    """Answers what the test says; `cached` is asked first."""
+    """Its guard answers what the test says, one after the other."""
 
-    def __init__(self, answer: Any, *, cached: bool, generation: int | None = 7) -> None:
-        self._answer = answer
-        self._cached = cached
-        self._generation = generation
-        self.identity = type("Identity", (), {"broker": "b1"})
+    def __init__(self, *answers: Admission | Redirect, lookup: Exception | None) -> None:
+        self.answers = list(answers)
+        self._lookup = lookup
 
-    def lookup_cached(self, name: str) -> Any:
+    def guard(self, name: str) -> Admission | Redirect:
         assert name == TOPIC
-        return self._answer if self._cached else None
+        return self.answers.pop(0)
 
-    async def lookup(self, name: str, timeout_s: float) -> Any:
-        assert not self._cached, "memory had the answer"
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
-
-    def accepts_writes(self, bundle: str) -> int | None:
-        assert bundle == BUNDLE
-        return self._generation
+    async def lookup(self, name: str, timeout_s: float) -> None:
+        if self._lookup is not None:
+            raise self._lookup
 
 
 class Store:
@@ -62,38 +57,32 @@ class Store:
 
     async def put(self, bundle: str, generation: int, topic: str, value: str) -> None:
         if generation < self.highest:
-            raise WRITES.FencedError
+            raise REQUESTS.FencedError
         self.written.append((bundle, generation, topic, value))
 
 
-HERE = Owned(BUNDLE, "b1", 7, {"http": "http://b1:80"})
-THERE = Owned(BUNDLE, "b2", 7, {"http": "http://b2:80"})
-
-
 @pytest.mark.parametrize(
-    ("answer", "cached", "generation", "status"),
+    ("answers", "lookup", "status"),
     [
-        (HERE, True, 7, 200),
-        (HERE, False, 7, 200),
-        (THERE, True, None, 307),
-        (THERE, False, None, 307),
-        (Owned(BUNDLE, "b2", 7, {"amqp": "amqp://b2"}), True, None, 503),
-        (HERE, True, None, 503),
-        (HERE, True, 6, 503),
-        (Undetermined("timed-out"), False, None, 503),
-        (ChannelStoppedError(Stopped("closed", "by the test")), False, None, 503),
-        (NotFound("unknown-namespace", "there is no namespace t/n"), False, None, 404),
-        (BoundTo("b2", {"http": "http://b2:80"}), False, None, 307),
-        (BoundTo("b1"), False, None, 404),
+        ((HERE,), None, 200),
+        ((HERE._replace(generation=6),), None, 503),
+        ((THERE,), None, 307),
+        ((THERE._replace(urls={"amqp": "amqp://b2"}),), None, 503),
+        ((NOBODY, HERE), None, 200),
+        ((NOBODY, THERE), None, 307),
+        ((NOBODY, NOBODY), None, 503),
+        ((NOBODY, NOBODY), ChannelStoppedError(Stopped("closed", "by the test")), 503),
     ],
 )
-async def test_a_write_of_a_client(answer: Any, cached: bool, generation: int | None, status: int) -> None:
-    store = Store(highest=7)
-    writes = WRITES.ClientWrites(StubChannel(answer, cached=cached, generation=generation), store, "http")
-    reply = await writes.put(TOPIC, "value")
+async def test_a_write_of_a_client(
+    answers: tuple[Admission | Redirect, ...], lookup: Exception | None, status: int
+) -> None:
+    store, channel = Store(highest=7), StubChannel(*answers, lookup=lookup)
+    reply = await REQUESTS.ClientRequests(channel, store, "http").put(TOPIC, "value")
     assert reply.status == status
     assert store.written == ([(BUNDLE, 7, TOPIC, "value")] if status == 200 else [])
     assert (reply.text == "http://b2:80") is (status == 307)
+    assert channel.answers == []
 
 
 def test_log_lines_as_json() -> None:

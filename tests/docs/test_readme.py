@@ -86,10 +86,22 @@ def test_without_its_two_words_the_example_says_how_it_is_run(words: list[str]):
     assert ended.stderr == "usage: python broker.py ID HOST:PORT\n"
 
 
+WINDOWS = """
+import asyncio
+
+def add_signal_handler(*_):
+    raise NotImplementedError
+
+asyncio.SelectorEventLoop.add_signal_handler = add_signal_handler
+"""
+"""No loop of Windows takes handlers of signals."""
+
+
 @pytest.mark.kafka
-def test_example_owns_serves_and_lets_go(kafka: Kafka, topic_prefix: str, tmp_path: Path):
+@pytest.mark.parametrize(("before", "number"), [("", signal.SIGTERM), (WINDOWS, signal.SIGINT)])
+def test_example_owns_serves_and_lets_go(before: str, number: int, kafka: Kafka, topic_prefix: str, tmp_path: Path):
     script = tmp_path / "broker.py"
-    script.write_text(_example(), encoding="utf-8")
+    script.write_text(before + _example(), encoding="utf-8")
     environment = {**os.environ, "STATECHANNEL_CHANNEL__NAME": topic_prefix, "PYTHONPATH": str(ROOT)}
     broker = subprocess.Popen(
         [sys.executable, script, "b1", kafka.bootstrap_servers],
@@ -102,7 +114,7 @@ def test_example_owns_serves_and_lets_go(kafka: Kafka, topic_prefix: str, tmp_pa
     try:
         said = _until(broker, "Owned(")
         assert any(line.startswith("serve example/orders/0x") for line in said), said
-        broker.send_signal(signal.SIGTERM)
+        broker.send_signal(number)
         rest, _ = broker.communicate(timeout=WAIT_S)
         assert "close example/orders/0x" in rest
         assert broker.returncode == 0

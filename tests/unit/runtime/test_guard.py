@@ -5,7 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from statechannel.api import Admission, AdmittedCounts, ArgumentTypeError, ArgumentValueError, BrokerHooks, Redirect
+from statechannel.api import (
+    Admission,
+    AdmittedCounts,
+    ArgumentTypeError,
+    ArgumentValueError,
+    BrokerHooks,
+    NoListenerError,
+    Redirect,
+)
 from statechannel.api.guard import Guard
 from statechannel.broker.opening_process import OpeningProcess
 from statechannel.engine.commands import Owned
@@ -62,6 +70,10 @@ async def test_the_owner_admits_and_counts_and_all_others_name_it(channel_kit: C
     assert isinstance(there, Redirect)
     assert (there.reason, there.bundle, there.broker) == ("other-owner", bundle, "a")
     assert (there.urls, there.generation) == ({"http": "http://a:1"}, generation)
+    assert there.url("http") == "http://a:1"
+    with pytest.raises(NoListenerError, match=r"`amqp`.*`http`"):
+        there.url("amqp")
+    assert "a (normal, serving 1 " in repr(a.channel)
     nobody = a.channel.guard(free)
     assert isinstance(nobody, Redirect)
     assert (nobody.reason, nobody.bundle, nobody.broker, nobody.generation) == ("no-owner", free, None, -1)
@@ -111,8 +123,13 @@ async def test_an_owner_that_has_stopped_admits_nothing(channel_kit: ChannelKit)
     bundle, *_ = await channel_kit.namespace()
     await channel_kit.own(bundle, "a")
     await a.stop()
-    assert isinstance(a.channel.guard(bundle), Redirect)
-    assert isinstance(a.channel.guard(bundle, write=False), Redirect)
+    for write in (True, False):
+        refused = a.channel.guard(bundle, write=write)
+        assert isinstance(refused, Redirect)
+        assert refused.reason in {"stopped", "other-owner"}
+    assert repr(a.channel).startswith("<StateChannel a (stopped")
+    with pytest.raises(NoListenerError):
+        Redirect("stopped", "").url("http")
 
 
 async def test_wrong_arguments_are_refused() -> None:
@@ -143,6 +160,7 @@ def test_an_owner_is_named_unless_it_is_this_broker(
     host = SimpleNamespace(
         engine=SimpleNamespace(lookups=None, identity=SimpleNamespace(broker="b1")),
         process=OpeningProcess(),
+        stopped=None,
         cached_owner=lambda _: outcome,
         accepts_writes=lambda _: None if write else 7,
         serves=lambda _: 7 if write else None,

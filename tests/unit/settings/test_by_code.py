@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.api import Settings, SettingsError, StateChannel, StateChannelError, load_settings
+from statechannel.api import SettingGroups, Settings, SettingsError, StateChannel, StateChannelError, load_settings
 from statechannel.operations.checks import ArgumentTypeError
 from statechannel.settings.groups_engine import HookSettings
+from statechannel.settings.tree import groups
 
 KAFKA = {"bootstrap_servers": "127.0.0.1:1"}
 LATE = Settings(hooks=HookSettings(deadline_s=100))
@@ -94,3 +95,7 @@ def test_a_program_may_load_what_a_broker_process_loads(tmp_path: Path) -> None:
     assert "hook_settings" not in broken.value.hint, "it takes the group by its name"
     with pytest.raises(SettingsError, match=r"an argument: unknown setting `hooks\.deadline`"):
         load_settings(hooks={"deadline": 100})
+
+
+def test_every_group_but_that_of_the_hooks_is_in_the_signature_of_open() -> None:
+    assert {*SettingGroups.__annotations__, "hooks"} == groups().keys()

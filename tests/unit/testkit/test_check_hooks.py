@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from design.examples.notes_store import NotesStore
 from design.examples.sharded_store import ShardedStore
-from statechannel.api import BrokerHooks
+from statechannel.api import Admission, BrokerHooks, StateChannel
 from statechannel.testing import HOOK_ORDERS, ChannelKit, HookPromise, HookPromiseError, KitError, check_hooks
 from tests.support import planted_hooks, planted_splits  # noqa: F401 - the mistakes themselves
-from tests.support.hook_stores import Blank, Gate, Locked, Shards, Threads, Workers
+from tests.support.hook_stores import Blank, Gate, Locked, RefusedError, Shards, Threads, Workers
 from tests.support.planted import PLANTED, arguments_of
+from tests.support.waits import WAIT_S
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("hooks", [Gate, Workers, Locked, Threads, Shards], ids=lambda hooks: hooks.__name__)
@@ -75,6 +81,57 @@ def test_there_are_fifty_mistakes_and_each_promise_is_broken_by_one() -> None:
 def test_a_probe_that_raises_is_a_finding() -> None:
     report = check_hooks(Gate, serves=lambda hooks, bundle: hooks.serving[bundle], only=["assigned"])
     assert report.codes == {HookPromise.PROBE}
+
+
+class Notes(NotesStore):
+    """A service that asks the guard of its channel before each use, and has no table of what it serves."""
+
+    channel: StateChannel
+
+    def write(self, bundle: str, topic: str, value: str) -> None:
+        admitted = self.channel.guard(topic)
+        if not isinstance(admitted, Admission) or not self.put(admitted, topic, value):
+            raise RefusedError(topic)
+
+    def read(self, bundle: str, topic: str) -> str | None:
+        assert isinstance(self.channel.guard(topic, write=False), Admission)
+        return self.get(topic)
+
+
+class Unfenced(Notes):
+    """Its guard admits what a paused process wrote before it was replaced, and its storage takes that."""
+
+    def put(self, admitted: Admission, topic: str, text: str) -> bool:
+        self._db.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (topic, text))
+        return True
+
+
+@pytest.mark.parametrize(("service", "found"), [(Notes, set()), (Unfenced, {HookPromise.FENCES})])
+def test_a_service_that_relies_on_guard_alone_needs_no_probe(
+    service: type[Notes], found: set[HookPromise], tmp_path: Path
+) -> None:
+    opened: list[Notes] = []
+
+    def make() -> Notes:
+        opened.append(service(str(tmp_path / "notes.db")))
+        return opened[-1]
+
+    def attach(notes: Notes, channel: StateChannel) -> None:
+        notes.channel = channel
+
+    report = check_hooks(make, attach=attach, write=Notes.write, read=Notes.read)
+    for notes in opened:
+        notes._db.close()
+    assert found <= report.codes <= {*found, HookPromise.KEEPS_WRITES}, report.findings
+    assert "split-given-up-by-channel" in report.orders
+
+
+def test_nothing_is_printed_where_nobody_has_set_up_logging() -> None:
+    code = "from statechannel.testing import check_hooks\nfrom tests.support.hook_stores import Gate\ncheck_hooks(Gate)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    assert run.stdout + run.stderr == ""
 
 
 def test_wrong_calls_are_refused() -> None:
