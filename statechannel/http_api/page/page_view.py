@@ -31,7 +31,6 @@ from statechannel.http_api.page.page_facts import BundleMovesSeen, ClusterLook, 
 from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import parse_key
-from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import IN_FLIGHT, Action, State, is_left_by_shutdown
 from statechannel.stories.incident import Declines
 
@@ -207,7 +206,6 @@ class PageView:
             return {}
         owned = {name: count for name, count in self._owned.items() if name is not None and count}
         between = {key: row for key, row in self._between.items() if _is_between(row.holding, row.flow)}
-        differing = _differing(look)
         conditions = self.conditions(look, owned)
         problems = [_problem(item) for item in conditions if item.severity is not ConditionSeverity.NOTE]
         return {
@@ -215,7 +213,9 @@ class PageView:
             "brokers": self._brokers(look, owned),
             "between": {"all": len(between), "rows": self._between_rows(look, between)},
             "problems": problems[:PROBLEMS_MAX],
-            "replicas": _replicas(look, differing),
+            "replicas": {
+                "differing": [{"brokers": item.doubtful, "message": item.sentence} for item in _differing(look)]
+            },
             "events": self.events.rows(),
             "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
         }
@@ -290,18 +290,7 @@ class PageView:
     def _brokers(self, look: ClusterLook, owned: Mapping[str, int]) -> list[dict[str, Any]]:
         coming = Counter(row.holding.destination for row in self._between.values())
         leaving = Counter(row.holding.owner for row in self._between.values() if row.holding.state is State.RELEASING)
-        shown = (
-            "broker",
-            "state",
-            "mode",
-            "phase",
-            "accepting",
-            "draining",
-            "leading",
-            "software",
-            "http",
-            "started_at_ms",
-        )
+        shown = ("broker", "state", "mode", "phase", "accepting", "draining", "leading", "software", "api")
         rows = []
         for row in look.brokers:
             name = row["broker"]
@@ -368,16 +357,6 @@ def _differing(look: ClusterLook) -> list[DifferingReplica]:
         row["broker"]: row["differs"] for row in look.brokers if row["state"] not in ("lost", "left")
     }
     return replica_differences(reports if look.broker else reports | {THIS_CONSOLE: look.differs})
-
-
-def _replicas(look: ClusterLook, differing: Sequence[DifferingReplica]) -> dict[str, Any]:
-    """By the heartbeats of all brokers that are alive."""
-    alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
-    return {
-        "all": len(alive),
-        "caught_up": sum(row["phase"] == Phase.CAUGHT_UP for row in alive),
-        "differing": [{"brokers": item.doubtful, "message": item.sentence} for item in differing],
-    }
 
 
 def _problem(condition: Occurrence) -> dict[str, Any]:
