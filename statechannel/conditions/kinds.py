@@ -241,7 +241,7 @@ def broker_suspect(facts: Facts, limits: ConditionLimits) -> Iterator[Detection]
     if silent:
         words = [f"{row['broker']} for {duration(row['heard_ago_ms'])}" for row in silent]
         since_ms = facts["at_ms"] - max(row["heard_ago_ms"] for row in silent)
-        yield Detection(f"silent, and lost soon if they are not heard: {named(words)}", since_ms=since_ms)
+        yield Detection(f"silent, and counted as lost at {duration(limits.lost_ms)}: {named(words)}", since_ms=since_ms)
 
 
 def safe_mode(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:

@@ -9,7 +9,7 @@ export function drawHead(head, replicas, brokers, past = null) {
   const some = (value) => value ?? "unknown";
   const tiles = [
     ["leader", past && !head.known ? "unknown" : head.leader ?? "none", head.leader || past ? "" : "bad"],
-    ["term", past ? some(head.term) : head.term >= 0 ? head.term ?? "-" : "-", ""],
+    ["term", past ? some(head.term) : head.term ?? "-", ""],
     ["mode", some(head.mode), head.mode === "normal" || past ? "" : "warn"],
     ["brokers alive", head.brokers === null ? "unknown" : count(head.brokers), ""],
     ["replicas", ...replicaTile(replicas, brokers, past)],
