@@ -408,16 +408,8 @@ def test_a_page_whose_server_died_looks_so_and_names_others(browser):
 def test_what_strangers_write_stays_text(browser):
     with quiet_world() as world:
         bundle = next(iter(world.owners))
-        odd = world.change(
-            bundle,
-            State.RELEASING,
-            world.owners[bundle],
-            HOSTILE,
-            by=HOSTILE,
-            reason=HOSTILE,
-            operation=HOSTILE,
-            flow=HOSTILE,
-        )
+        odd = dict.fromkeys(("by", "reason", "operation", "flow"), HOSTILE)
+        odd_change = world.change(bundle, State.RELEASING, world.owners[bundle], HOSTILE, **odd)
         no_date = {"bundles": 1, "bundle": bundle, "reason": "isolation", "cause": "policies", "message": "of no date"}
         no_date |= {"since_ms": 2**64 - 1, "ago_ms": 0}
         world.rows[1] = {**world.rows[1], "broker": HOSTILE, "software": HOSTILE, "unplaced": no_date}
@@ -425,7 +417,7 @@ def test_what_strangers_write_stays_text(browser):
         world.look()
         with opened(browser, world) as seen:
             world.take(
-                odd,
+                odd_change,
                 world.change(
                     f"{NAMESPACE}/x", State.ACTIVE, None, None, derived=[Derived(HOSTILE, State.ASSIGNED, 1, HOSTILE)]
                 ),
