@@ -104,7 +104,7 @@ CONDITIONS: Final = (
     Condition("broker-late", _DEGRADED, kinds.broker_late, ("brokers",),
         "It answers lookups from old states, and reacts late to its own assignments.",
         "Check processor, memory and network of {broker}."),
-    Condition("slow-operation", _DEGRADED, kinds.slow_operation, ("in_flight",),
+    Condition("slow-operation", _DEGRADED, kinds.slow_operation, ("in_flight", "at_ms"),
         "No broker serves them meanwhile, and lookups wait.",
         "Check the log of {broker}{of_hook}, and that there is a leader; `statechannel audit history {bundle}`."),
     Condition("awaiting-repair", _DEGRADED, kinds.awaiting_repair, ("debts", "oldest_debt_ms"),

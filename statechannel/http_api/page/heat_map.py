@@ -216,7 +216,7 @@ class RangeHeatMap:
         return HeatCell(UNSERVED if lost else owner, round(100 * most / whole), changes)
 
     def lose(self, brokers: Mapping[str, int]) -> None:
-        """These are lost, no others, each since the time at which it was last heard: since then nobody serves their bundles."""
+        """These are lost, no others, each since it was last heard: since then no broker serves their bundles."""
         if brokers.keys() != self._lost.keys():
             for name in brokers.keys() - self._lost.keys():
                 self._correct(name, brokers[name], range(len(self._counts)))

@@ -85,7 +85,7 @@ def facts_of(look: ClusterLook, channel: str, owned: Mapping[str, int]) -> Facts
 
 
 class ReadElsewhere:
-    """How far other processes have read, and since when: a log to which nobody writes makes no process late."""
+    """How far other processes have read, and since when: a log without new records makes no process late."""
 
     def __init__(self) -> None:
         self._reports: deque[tuple[int, Mapping[int, int]]] = deque(maxlen=_REPORTS_MAX)
@@ -96,7 +96,7 @@ class ReadElsewhere:
         if not known:
             return None
         ends = {at: [end for report in known if type(end := report.get(str(at))) is int] for at in applied}
-        self._reports.append((at_ms, {at: max(found, default=-1) for at, found in ends.items()}))
+        self._reports.append((at_ms, {at: max(theirs, default=-1) for at, theirs in ends.items()}))
         while self._reports and all(end <= applied.get(at, end) for at, end in self._reports[0][1].items()):
             self._reports.popleft()
         return at_ms - self._reports[0][0] if self._reports else 0
