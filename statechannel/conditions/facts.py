@@ -41,6 +41,7 @@ class ConditionLimits(NamedTuple):
     unserved_ms: float  # of a declined bundle without an owner
     debt_ms: float  # of a key that awaits repair
     suspect_ms: float  # since a broker was heard
+    lost_ms: float  # the same, of one that counts as lost
 
     @classmethod
     def of(cls, settings: Settings) -> ConditionLimits:
@@ -49,10 +50,11 @@ class ConditionLimits(NamedTuple):
             settings.hooks.deadline_s * 1_000,
             max(5_000.0, 5_000 * settings.leader.debt_age_s),
             MISSED_BEATS * settings.membership.interval_s * 1_000,
+            settings.membership.expiry_s * 1_000,
         )
 
 
-NO_LIMITS = ConditionLimits(*4 * [inf])
+NO_LIMITS = ConditionLimits(*5 * [inf])
 """For conditions that need not last."""
 
 

@@ -241,7 +241,7 @@ def broker_suspect(facts: Facts, limits: ConditionLimits) -> Iterator[Detection]
     if silent:
         words = [f"{row['broker']} for {duration(row['heard_ago_ms'])}" for row in silent]
         since_ms = facts["at_ms"] - max(row["heard_ago_ms"] for row in silent)
-        yield Detection(f"silent, and lost soon if they are not heard: {named(words)}", since_ms=since_ms)
+        yield Detection(f"silent, and counted as lost at {duration(limits.lost_ms)}: {named(words)}", since_ms=since_ms)
 
 
 def safe_mode(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -418,7 +418,7 @@ def _declined(facts: Facts, refused: Sequence[DeclinedFacts]) -> Iterator[Detect
         "others": "" if is_one else ", and so for each that `statechannel bundles --unowned` lists",
     }
     brief = f": {bundle}" if is_one else "; `statechannel bundles --unowned` lists them"
-    yield Detection(message, bundle if is_one else None, brief=brief, facts=names)
+    yield Detection(message, bundle if is_one else None, refused[0]["since_ms"], brief, names)
 
 
 def bundles_unplaced(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -445,12 +445,9 @@ def without_owner(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     since = "" if unowned["since_ms"] is None else f" since {moment(unowned['since_ms'])}"
     many, which = (f"{others + 1} bundles were", "them") if others else ("1 bundle was", "it")
     more = f" and {others} more (`statechannel bundles --unowned`)" if others else ""
-    yield Detection(
-        f"{many} served, no unload was requested, and{since} no broker owns {which}: {unowned['bundle']}{more}",
-        unowned["bundle"],
-        brief="; a lookup of each assigns it",
-        facts={"bundle": unowned["bundle"]},
-    )
+    bundle, brief = unowned["bundle"], "; a lookup of each assigns it"
+    message = f"{many} served, no unload was requested, and{since} no broker owns {which}: {bundle}{more}"
+    yield Detection(message, bundle, unowned["since_ms"], brief, {"bundle": bundle})
 
 
 def owner_unreachable(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -464,6 +461,7 @@ def owner_unreachable(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     goes_on = ", and repair is paused" if is_paused else f": {wait} for repair"
     yield Detection(
         f"{many} without service{since}: {all_of(unserved['brokers'])} {verb} not alive{goes_on}",
+        since_ms=unserved["since_ms"],
         facts={"is_paused": is_paused},
         next_step="Start the lost brokers; or, if they are dead, `statechannel repair resume`." if is_paused else None,
     )
@@ -485,6 +483,7 @@ def slow_operation(facts: Facts, limits: ConditionLimits) -> Iterator[Detection]
             f"{many} in flight for longer than {duration(limits.in_flight_ms)}; {first['bundle']} for "
             f"{duration(first['age_ms'])}{waits}",
             first["bundle"],
+            facts["at_ms"] - first["age_ms"],
             facts={
                 "bundle": first["bundle"],
                 "age_ms": first["age_ms"],

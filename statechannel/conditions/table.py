@@ -38,6 +38,15 @@ CONDITIONS: Final = (
     Condition("newer-format", _UNKNOWN, kinds.newer_format, ("stopped",),
         "A broker that cannot read it stops judging there, and goes on in safe mode with the states it has.",
         "Use a version that reads format {format}."),
+    Condition("no-broker", _DOWN, kinds.no_broker, ("brokers",),
+        "No bundle is served, assigned or repaired.",
+        "Start brokers: `statechannel broker run`, or your own that embeds the channel. See the logs of the stopped ones."),
+    Condition("bundles-declined", _DOWN, kinds.bundles_declined, ("declined_bundles", "at_ms"),
+        "Their clients get no owner. A lookup asks the brokers again, after twice as long each time, at most after "
+        "`repair.decline_memory_s`.",
+        "Fix what fails at {brokers} (the event hook.failed in the log has the traceback), then `statechannel lookup "
+        "{bundle}`{others}."),
+    Condition("bundles-unplaced", _DOWN, kinds.bundles_unplaced, ("brokers",), "Their clients get no owner.", ""),
     Condition("partitions-differ", _DEGRADED, kinds.partitions_differ, ("brokers",),
         "They look for a bundle in different partitions: two of them may serve it.",
         "Stop those that read more: the number of a channel is that with which it began."),
@@ -51,15 +60,6 @@ CONDITIONS: Final = (
         "Two of them may serve one bundle, or each expects the other to serve it.",
         "Stop no broker before it is known which is right: `statechannel audit verify` compares each with the log. Then restart "
         "the one that differs from it: it reads the log again."),
-    Condition("no-broker", _DOWN, kinds.no_broker, ("brokers",),
-        "No bundle is served, assigned or repaired.",
-        "Start brokers: `statechannel broker run`, or your own that embeds the channel. See the logs of the stopped ones."),
-    Condition("bundles-declined", _DOWN, kinds.bundles_declined, ("declined_bundles", "at_ms"),
-        "Their clients get no owner. A lookup asks the brokers again, after twice as long each time, at most after "
-        "`repair.decline_memory_s`.",
-        "Fix what fails at {brokers} (the event hook.failed in the log has the traceback), then `statechannel lookup "
-        "{bundle}`{others}."),
-    Condition("bundles-unplaced", _DOWN, kinds.bundles_unplaced, ("brokers",), "Their clients get no owner.", ""),
     Condition("declined-by-some", _DEGRADED, kinds.declined_by_some, ("declined_bundles", "at_ms"),
         "Nobody has asked the other brokers yet: the next lookup of each bundle does.",
         "`statechannel lookup {bundle}` asks {asked}{others}; fix what fails at {brokers}."),
@@ -104,7 +104,7 @@ CONDITIONS: Final = (
     Condition("broker-late", _DEGRADED, kinds.broker_late, ("brokers",),
         "It answers lookups from old states, and reacts late to its own assignments.",
         "Check processor, memory and network of {broker}."),
-    Condition("slow-operation", _DEGRADED, kinds.slow_operation, ("in_flight",),
+    Condition("slow-operation", _DEGRADED, kinds.slow_operation, ("in_flight", "at_ms"),
         "No broker serves them meanwhile, and lookups wait.",
         "Check the log of {broker}{of_hook}, and that there is a leader; `statechannel audit history {bundle}`."),
     Condition("awaiting-repair", _DEGRADED, kinds.awaiting_repair, ("debts", "oldest_debt_ms"),
@@ -130,7 +130,7 @@ CONDITIONS: Final = (
     Condition("unspread", _NOTE, kinds.unspread, ("brokers",), "",
         "The balancer spreads them by load. Without it: `statechannel transfer BUNDLE --dest BROKER`."),
 )  # fmt: skip
-"""The most important first, those that change no verdict last. `status` lists what makes a verdict, the page also warnings."""
+"""In the order of harm: by severity, the most important first. `status` lists what makes a verdict, the page also warnings."""
 
 
 def current(facts: Facts, limits: ConditionLimits, conditions: Iterable[Condition] = CONDITIONS) -> list[Occurrence]:

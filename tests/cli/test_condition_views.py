@@ -265,6 +265,7 @@ def test_all_views_agree_at_each_half_second(name: str) -> None:
         assert [problem["kind"] for problem in severe] == [problem["reason"] for problem in status["problems"]], at_ms
         for problem, reason in zip(severe, status["problems"], strict=True):
             assert reason["message"].startswith(problem["message"]), at_ms
+            assert EPOCH_MS - 10_000 <= (problem["since_ms"] or now_ms) <= now_ms, problem
         facts = replace(
             healthy(), registry=registry, story=story, status=found,
             first_offsets={0: incident.heads_lost.get("0", 0)},

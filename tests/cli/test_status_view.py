@@ -39,7 +39,7 @@ def broker(name: str, **fields: Any) -> dict[str, Any]:
     return {"broker": name, **usual, "accepting": True, "lag_records": 1, "lag_ms": 12, "heard_ago_ms": 250, **fields}
 
 
-LIMITS = ConditionLimits(in_flight_ms=5_000, unserved_ms=30_000, debt_ms=5_000, suspect_ms=2_500)
+LIMITS = ConditionLimits(in_flight_ms=5_000, unserved_ms=30_000, debt_ms=5_000, suspect_ms=2_500, lost_ms=6_000)
 LOST = {"state": "lost", "mode": None, "phase": None, "accepting": False, "lag_records": None, "lag_ms": None}
 
 

@@ -1,4 +1,4 @@
-"""`make page-pictures`: design/pictures, the live page in ten incidents, as a headless browser shows it."""
+"""`make page-pictures`: design/pictures, the live page in incidents, as a headless browser shows it."""
 
 from __future__ import annotations
 

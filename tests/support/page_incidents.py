@@ -1,4 +1,4 @@
-"""Ten incidents as the page is to name them, and how each comes about in a simulated cluster."""
+"""Incidents as the page is to name them, and how each comes about in a simulated cluster."""
 
 from __future__ import annotations
 
@@ -86,13 +86,8 @@ def kafka_away(world: PageWorld) -> None:
 def stuck_hook(world: PageWorld) -> None:
     bundle = next(name for name, owner in world.owners.items() if owner == "b2")
     at_ms = now_ms() - 21_000
-    failed = {
-        "times": 3,
-        "bundle": bundle,
-        "error": "TimeoutError: no answer of the storage",
-        "since_ms": at_ms,
-        "ago_ms": 900,
-    }
+    error = "TimeoutError: no answer of the storage"
+    failed = {"times": 3, "bundle": bundle, "error": error, "since_ms": at_ms, "ago_ms": 900}
     changed(world, "b2", hooks_failed={"on_release": failed})
     world.look()
     world.take(
@@ -157,56 +152,41 @@ def mixed_versions(world: PageWorld) -> None:
     world.look()
 
 
+def suspect(world: PageWorld) -> None:
+    changed(world, "b3", heard_ago_ms=3_100)
+    world.look()
+
+
 LIST, EVENTS = "#problem-rows", "#event-rows"
 INCIDENTS = (
-    PageIncident(
-        "owner-killed",
-        owner_killed,
-        "broker-lost",
-        ((LIST, "not back: b3"), (EVENTS, "of b3 without owner: owner lost")),
-    ),
-    PageIncident(
-        "leader-killed",
-        leader_killed,
-        "broker-lost",
-        ((LIST, "not back: b1"), (EVENTS, "b2 leads now"), ("#head", "b2")),
-    ),
-    PageIncident(
-        "kafka-away",
-        kafka_away,
-        "kafka-silent",
-        ((LIST, "Kafka has not answered since"), ("#light", "Kafka away since")),
-    ),
-    PageIncident(
-        "stuck-hook",
-        stuck_hook,
-        "slow-operation",
-        (
-            (LIST, "it waits for b2 to release it (hook on_release)"),
-            (LIST, "no answer of the storage"),
-            ("#between-rows", "b2, hook on_release; late"),
-        ),
-    ),
-    PageIncident(
-        "mass-loss", mass_loss, "repair-paused", ((LIST, "b1 paused repair: 3 of 4 brokers"), (LIST, "repair resume"))
-    ),
-    PageIncident(
-        "drain-blocked",
-        drain_blocked,
-        "drain-blocked",
-        (
-            (LIST, "the drain of b2 has moved what it could, and 6 bundles stayed there"),
-            (LIST, "the isolation policy `acme` allows b2 alone"),
-            ("#broker-rows", "cordoned by its drain, 6 left"),
-        ),
-    ),
+    PageIncident("owner-killed", owner_killed, "broker-lost", (
+        (LIST, "not back: b3"), (LIST, "broker dismiss b3"), (EVENTS, "of b3 without owner: owner lost"),
+    )),
+    PageIncident("leader-killed", leader_killed, "broker-lost", (
+        (LIST, "not back: b1"), (EVENTS, "b2 leads now"), ("#head", "b2"),
+    )),
+    PageIncident("suspect", suspect, "broker-suspect", (
+        ("#verdict", "DEGRADED since"), (LIST, "counted as lost at 6.00 s: b3 for 3.10 s"),
+        ("#head", "not compared: b3 (silent)"),
+    )),
+    PageIncident("kafka-away", kafka_away, "kafka-silent", (
+        (LIST, "Kafka has not answered since"), ("#light", "Kafka away since"),
+    )),
+    PageIncident("stuck-hook", stuck_hook, "slow-operation", (
+        (LIST, "it waits for b2 to release it (hook on_release)"), (LIST, "no answer of the storage"),
+        ("#between-rows", "b2, hook on_release; late"),
+    )),
+    PageIncident("mass-loss", mass_loss, "repair-paused", (
+        (LIST, "b1 paused repair: 3 of 4 brokers"), (LIST, "repair resume"),
+    )),
+    PageIncident("drain-blocked", drain_blocked, "drain-blocked", (
+        (LIST, "the drain of b2 has moved what it could, and 6 bundles stayed there"),
+        (LIST, "the isolation policy `acme` allows b2 alone"), ("#broker-rows", "cordoned by its drain, 6 left"),
+    )),
     PageIncident("flapping-bundle", flapping, "flapping", ((LIST, "has changed its owner 7 times"),)),
-    PageIncident(
-        "hot-bundle-split",
-        hot_split,
-        None,
-        ((EVENTS, "1 bundle split"), (EVENTS, "hot: 48,000 messages/s"), ("#decision-rows", "1 split")),
-    ),
+    PageIncident("hot-bundle-split", hot_split, None, (
+        (EVENTS, "1 bundle split"), (EVENTS, "hot: 48,000 messages/s"), ("#decision-rows", "1 split"),
+    )),
     PageIncident("junk-flood", junk_flood, "junk", ((LIST, "43,100 records"), (LIST, "41,000 undecodable"))),
     PageIncident("mixed-versions", mixed_versions, "versions", ((LIST, "1.4.0 (3)"), (LIST, "1.5.0 (1)"))),
-)
+)  # fmt: skip

@@ -254,9 +254,7 @@ class LiveBundleTable:
         if number is None:
             return []
         first, last = self.span(number)
-        return [
-            (self.keys[at], self._uppers[at], self._kinds[self._holdings[at]]) for at in range(first, last)
-        ]  # fmt: skip
+        return [(self.keys[at], self._uppers[at], self._kinds[self._holdings[at]]) for at in range(first, last)]
 
 
 class ChangeJournal:
@@ -315,11 +313,8 @@ class ChangeJournal:
         note, table = self._note(change), self.table
         lost: list[tuple[int, int]]
         if parts.is_namespace:
-            lost = (
-                [(key, upper) for key, upper, _ in table.of_namespace(parts.namespace)]
-                if change.state is State.DELETED
-                else []
-            )
+            gone = table.of_namespace(parts.namespace) if change.state is State.DELETED else []
+            lost = [(key, upper) for key, upper, _ in gone]
         else:
             key = table.key_of(parts.namespace, parts.lower)
             held = table.get(key)

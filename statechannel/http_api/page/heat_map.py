@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.protocol.states import State
@@ -62,11 +62,9 @@ class RowLayout:
     def row_of(self, key: int) -> int:
         """Row of a bundle; -1: none."""
         number = key >> 32
-        if number >= len(self._ranks) or (self._only is not None and number not in self._only):
+        if not self.bounds or number >= len(self._ranks) or (self._only is not None and number not in self._only):
             return -1
-        return (
-            max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1) if self.bounds else -1
-        )
+        return max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1)
 
     def fits(self, table: LiveBundleTable) -> bool:
         """Whether the rows are about equal still."""
@@ -98,6 +96,7 @@ class RangeHeatMap:
     Attributes:
         owners: Names of brokers by number; only ever grows: `fits` says when a new map is due.
         first: Number of the oldest column: its time is `first * width_ms`.
+        corrections: How often older columns were corrected, as the loss of an owner is known only later.
     """
 
     def __init__(self, table: LiveBundleTable, layout: RowLayout, width_ms: int, at_ms: int) -> None:
@@ -111,7 +110,9 @@ class RangeHeatMap:
         self._open = at_ms // width_ms
         self._touched = set(range(len(layout.names)))
         self._stirred = True
-        self._lost: frozenset[str] = frozenset()
+        self._lost: Mapping[str, int] = {}
+        self._gaps = set[int]()  # rows whose owner was lost, in the open column
+        self.corrections = 0
         for key, _, holding in table.rows():
             row = layout.row_of(key)
             if row >= 0:
@@ -145,8 +146,15 @@ class RangeHeatMap:
             # Columns without a change share one list.
             quiet = not self._changes and self._columns and not self._stirred
             self._columns.append(self._columns[-1] if quiet else self._cells())
-            self._stirred = bool(self._changes)  # its cells differ from the next ones by that number
+            self._stirred = bool(self._changes or self._gaps)  # its cells differ from the next ones by these
             self._changes.clear()
+            if self._gaps:
+                self._columns[-1] = [
+                    cell._replace(owner=UNSERVED) if row in self._gaps else cell
+                    for row, cell in enumerate(self._columns[-1])
+                ]
+                self._gaps.clear()
+                self.corrections += 1
         self._open = column
         self._touched = set(range(len(self.layout.names)))
         return True
@@ -156,7 +164,10 @@ class RangeHeatMap:
         row = self.layout.row_of(step.key)
         if row < 0:
             return
-        counts = self._counts[row]
+        counts, lost, heard_ms = self._counts[row], step.note.lost, step.note.last_heard_ms
+        if lost is not None and heard_ms is not None and self._cell(row).owner in (UNSERVED, self._numbers.get(lost)):
+            self._correct(lost, heard_ms, [row])
+            self._gaps.add(row)
         if step.before is not None:
             counts[self._number(step.before)] -= 1
         if step.after is not None:
@@ -204,12 +215,24 @@ class RangeHeatMap:
         lost = owner >= 0 and self.owners[owner] in self._lost
         return HeatCell(UNSERVED if lost else owner, round(100 * most / whole), changes)
 
-    def lose(self, brokers: frozenset[str]) -> None:
-        """These are lost, no others: from now on their bundles are not served."""
-        if brokers != self._lost:
+    def lose(self, brokers: Mapping[str, int]) -> None:
+        """These are lost, no others, each since it was last heard: since then no broker serves their bundles."""
+        if brokers.keys() != self._lost.keys():
+            for name in brokers.keys() - self._lost.keys():
+                self._correct(name, brokers[name], range(len(self._counts)))
             self._lost = brokers
             self._stirred = True
             self._touched = set(range(len(self._counts)))
+
+    def _correct(self, owner: str, since_ms: int, rows: Sequence[int]) -> None:
+        """Older columns of these rows name an owner that was lost then."""
+        number = self._numbers.get(owner)
+        for at in range(max(0, since_ms // self.width_ms - self.first), len(self._columns)):
+            if wrong := [row for row in rows if self._columns[at][row].owner == number]:
+                cells = list(self._columns[at])
+                for row in wrong:
+                    cells[row] = cells[row]._replace(owner=UNSERVED)
+                self._columns[at], self.corrections = cells, self.corrections + 1
 
 
 def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> list[list[int]]:
@@ -227,7 +250,7 @@ def heat_map_of(
     namespace: str | None = None,
     *,
     until: int | None = None,
-    losses: Sequence[tuple[int, frozenset[str]]] = (),
+    losses: Sequence[tuple[int, Mapping[str, int]]] = (),
 ) -> RangeHeatMap:
     """The map of the changes that a journal has.
 

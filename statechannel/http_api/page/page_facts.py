@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from heapq import nlargest
 from types import MappingProxyType
@@ -84,6 +84,25 @@ def facts_of(look: ClusterLook, channel: str, owned: Mapping[str, int]) -> Facts
     }
 
 
+class ReadElsewhere:
+    """How far other processes have read, and since when: a log without new records makes no process late."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[int, Mapping[int, int]]] = deque(maxlen=_REPORTS_MAX)
+
+    def behind_ms(self, at_ms: int, applied: Mapping[int, int], others: Iterable[object]) -> int | None:
+        """For how long one of the others has read, by its heartbeats, what this process has not; None: no other one is heard."""
+        known = [report for report in others if isinstance(report, dict)]
+        if not known:
+            return None
+        ends = {at: [end for report in known if type(end := report.get(str(at))) is int] for at in applied}
+        self._reports.append((at_ms, {at: max(theirs, default=-1) for at, theirs in ends.items()}))
+        while self._reports and all(end <= applied.get(at, end) for at, end in self._reports[0][1].items()):
+            self._reports.popleft()
+        return at_ms - self._reports[0][0] if self._reports else 0
+
+
+_REPORTS_MAX: Final = 240
 FLAPS: Final = 4
 """Changes of owner of one bundle within FLAPS_WINDOW_MS, made by the balancer or after failures, that are too many."""
 FLAPPING_MAX: Final = 5

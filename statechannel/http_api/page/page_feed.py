@@ -21,7 +21,7 @@ from statechannel.engine.freshness import lag_s
 from statechannel.errors import StateChannelError
 from statechannel.http_api.cluster import silence_by
 from statechannel.http_api.page.bundle_table import BundleStart, Holding, holding_of
-from statechannel.http_api.page.page_facts import ClusterLook
+from statechannel.http_api.page.page_facts import ClusterLook, ReadElsewhere
 from statechannel.http_api.page.page_view import PageView
 from statechannel.http_api.problems import ProblemError
 from statechannel.logger import SafeLogger
@@ -53,6 +53,7 @@ class PageSource:
     def __init__(self, cluster: ApiCluster) -> None:
         self._cluster = cluster
         self._progress: deque[tuple[int, Mapping[int, int]]] = deque(maxlen=_PROGRESS_MAX)
+        self._elsewhere = ReadElsewhere()
 
     @property
     def broker(self) -> str:
@@ -70,6 +71,9 @@ class PageSource:
         term = members.alive[leader].info.get("term") if leader is not None else None
         away = context.mode is Mode.SAFE
         heard_s = max((member.heard_at_s for member in members.alive.values()), default=None)
+        others = (member.info.get("applied") for name, member in members.alive.items() if name != self.broker)
+        ends = {part.partition: part.applied for part in engine.replicas}
+        behind_ms = 0 if away else self._elsewhere.behind_ms(at_ms, ends, others)
         if not away:
             self._progress.append((at_ms, applied))
         return ClusterLook(
@@ -77,10 +81,10 @@ class PageSource:
             broker=self.broker,
             mode=str(context.mode),
             away_since_ms=at_ms - round(1_000 * engine.presence.silence_s) if away else None,
-            lag_s=0.0 if away else max((lag_s(context.now, part) for part in engine.replicas), default=0.0),
+            lag_s=max(lag_s(context.now, part) for part in engine.replicas) if behind_ms is None else behind_ms / 1_000,
             applied=applied,
             leader=leader,
-            term=term if type(term) is int else None,
+            term=term if type(term) is int and term >= 0 else None,
             brokers=broker_rows(members, {}, applied, silent_ms),
             pauses=pauses_of(members, silent_ms, at_ms),
             log_ms=None if heard_s is None else newest_ms + round(1_000 * (now_s - heard_s)),

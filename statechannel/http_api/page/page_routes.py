@@ -78,13 +78,9 @@ class PageDifferenceQuery(RequestModel):
     def moments(self) -> tuple[MomentQuery, MomentQuery]:
         """Both, each by itself."""
         return (
-            MomentQuery(
-                place=self.first, time_ms=self.first_ms, partition=self.first_partition, offset=self.first_offset
-            ),
-            MomentQuery(
-                place=self.second, time_ms=self.second_ms, partition=self.second_partition, offset=self.second_offset
-            ),
-        )
+            MomentQuery(place=self.first, time_ms=self.first_ms, partition=self.first_partition, offset=self.first_offset),
+            MomentQuery(place=self.second, time_ms=self.second_ms, partition=self.second_partition, offset=self.second_offset),
+        )  # fmt: skip
 
 
 class HeatQuery(RequestModel):

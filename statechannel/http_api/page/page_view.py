@@ -31,7 +31,6 @@ from statechannel.http_api.page.page_facts import BundleMovesSeen, ClusterLook, 
 from statechannel.http_api.page.past_page import BETWEEN_MAX, MemberHistory
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import parse_key
-from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import IN_FLIGHT, Action, State, is_left_by_shutdown
 from statechannel.stories.incident import Declines
 
@@ -181,7 +180,8 @@ class PageView:
         else:
             heat.advance(look.at_ms)
         if self._heat is not None:
-            self._heat.lose(frozenset(row["broker"] for row in look.brokers if row["state"] == "lost"))
+            lost = [row for row in look.brokers if row["state"] == "lost"]
+            self._heat.lose({row["broker"]: look.at_ms - row["heard_ago_ms"] for row in lost})
 
     def _forget_names(self, at_ms: int) -> None:
         """Names that are gone are kept as long as something shown has them, and some time more: looking for them takes time."""
@@ -207,7 +207,6 @@ class PageView:
             return {}
         owned = {name: count for name, count in self._owned.items() if name is not None and count}
         between = {key: row for key, row in self._between.items() if _is_between(row.holding, row.flow)}
-        differing = _differing(look)
         conditions = self.conditions(look, owned)
         problems = [_problem(item) for item in conditions if item.severity is not ConditionSeverity.NOTE]
         return {
@@ -215,7 +214,7 @@ class PageView:
             "brokers": self._brokers(look, owned),
             "between": {"all": len(between), "rows": self._between_rows(look, between)},
             "problems": problems[:PROBLEMS_MAX],
-            "replicas": _replicas(look, differing),
+            "replicas": {"differing": [{"brokers": row.doubtful, "message": row.sentence} for row in _differing(look)]},
             "events": self.events.rows(),
             "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
         }
@@ -232,16 +231,16 @@ class PageView:
         ]  # fmt: skip
         cluster, at_ms = facts_of(look, self.settings.channel.name, owned), look.now_ms
         declined: list[Any] = self._declines.bundle_rows(cluster["brokers"])
+        is_led = look.leader is not None or self._led_ms is None
+        leaderless_ms = None if is_led else max(0, at_ms - (self._led_ms or 0))
         facts: Facts = {
             **cluster,
             **bundle_facts(moving, owned, cluster["brokers"], {row["bundle"] for row in declined}, at_ms),
-            "no_leader_for_ms": None
-            if look.leader is not None or self._led_ms is None
-            else max(0, at_ms - self._led_ms),
+            "no_leader_for_ms": leaderless_ms,
             "declines": self._declines.count_rows(at_ms),
             "declined_bundles": declined,
             "disowned": [
-                seen.sentence(name) for (name, _), seen in sorted(self._forged.items()) if seen.is_shown(at_ms)
+                forged.sentence(name) for (name, _), forged in sorted(self._forged.items()) if forged.is_shown(at_ms)
             ],
             "cordons": self.cordons,
             "flaps": self._flaps(),
@@ -262,8 +261,8 @@ class PageView:
 
     @property
     def heat_layout(self) -> object:
-        """Changes where rows or owners do: cells then need the whole map."""
-        return None if self._heat is None else (self._heat, len(self._heat.owners))
+        """Changes where rows, owners or older columns do: cells then need the whole map."""
+        return None if self._heat is None else (self._heat, len(self._heat.owners), self._heat.corrections)
 
     def _head(self, look: ClusterLook, owned: Mapping[str, int], between: Iterable[_Between]) -> dict[str, Any]:
         alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
@@ -290,36 +289,21 @@ class PageView:
     def _brokers(self, look: ClusterLook, owned: Mapping[str, int]) -> list[dict[str, Any]]:
         coming = Counter(row.holding.destination for row in self._between.values())
         leaving = Counter(row.holding.owner for row in self._between.values() if row.holding.state is State.RELEASING)
-        shown = (
-            "broker",
-            "state",
-            "mode",
-            "phase",
-            "accepting",
-            "draining",
-            "leading",
-            "software",
-            "http",
-            "started_at_ms",
-        )
-        rows = []
-        for row in look.brokers:
-            name = row["broker"]
-            fields: dict[str, Any] = {field: row[field] for field in shown}  # type: ignore[literal-required]
-            rows.append(
-                {
-                    **fields,
-                    "bundles": owned.get(name, 0),
-                    "lag_records": row["lag_records"] if (row["lag_records"] or 0) > _LAG_SHOWN else 0,
-                    "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
-                    "silent": look.away_since_ms is None and row["heard_ago_ms"] >= self._limits.suspect_ms,
-                    "coming": coming[name],
-                    "leaving": leaving[name],
-                    "came": self._moves.came[name],
-                    "went": self._moves.went[name],
-                }
-            )
-        return rows
+        shown = ("broker", "state", "mode", "phase", "accepting", "draining", "leading", "software", "api")
+        return [
+            {
+                **{field: row[field] for field in shown},  # type: ignore[literal-required]
+                "bundles": owned.get(row["broker"], 0),
+                "lag_records": row["lag_records"] if (row["lag_records"] or 0) > _LAG_SHOWN else 0,
+                "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
+                "silent": look.away_since_ms is None and row["heard_ago_ms"] >= self._limits.suspect_ms,
+                "coming": coming[row["broker"]],
+                "leaving": leaving[row["broker"]],
+                "came": self._moves.came[row["broker"]],
+                "went": self._moves.went[row["broker"]],
+            }
+            for row in look.brokers
+        ]
 
     def _between_rows(self, look: ClusterLook, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
         alive = {row["broker"] for row in look.brokers if row["state"] not in ("lost", "left")}
@@ -368,16 +352,6 @@ def _differing(look: ClusterLook) -> list[DifferingReplica]:
         row["broker"]: row["differs"] for row in look.brokers if row["state"] not in ("lost", "left")
     }
     return replica_differences(reports if look.broker else reports | {THIS_CONSOLE: look.differs})
-
-
-def _replicas(look: ClusterLook, differing: Sequence[DifferingReplica]) -> dict[str, Any]:
-    """By the heartbeats of all brokers that are alive."""
-    alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
-    return {
-        "all": len(alive),
-        "caught_up": sum(row["phase"] == Phase.CAUGHT_UP for row in alive),
-        "differing": [{"brokers": item.doubtful, "message": item.sentence} for item in differing],
-    }
 
 
 def _problem(condition: Occurrence) -> dict[str, Any]:

@@ -75,10 +75,10 @@ class MemberHistory:
         """None: not known, as this process did not listen then, or has forgotten it."""
         return next((then for then in reversed(self._moments) if then.at_ms <= at_ms), None)
 
-    def losses(self) -> list[tuple[int, frozenset[str]]]:
+    def losses(self) -> list[tuple[int, Mapping[str, int]]]:
         """The brokers that are lost from each moment on."""
         return [
-            (then.at_ms, frozenset(name for name, facts in then.brokers.items() if facts.state == "lost"))
+            (then.at_ms, {name: then.at_ms for name, facts in then.brokers.items() if facts.state == "lost"})
             for then in self._moments
         ]
 

@@ -13,7 +13,7 @@ from statechannel.conditions.facts import broker_rows
 from statechannel.engine.membership import Membership, decode_member
 from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, Holding, LiveBundleTable, holding_of
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
-from statechannel.http_api.page.page_facts import FLAPS
+from statechannel.http_api.page.page_facts import FLAPS, ReadElsewhere
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import assets
 from statechannel.http_api.page.page_view import PageView
@@ -206,14 +206,68 @@ def test_a_map_of_the_past_has_brokers_lost_from_then_on():
     journal = ChangeJournal(100)
     journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES[:1]], {0: 0})
     journal.take(change(0, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=1_000))
-    document = heat_map_of(
-        journal, 5_000, 21_000, losses=[(7_000, frozenset({"b2"})), (16_000, frozenset())]
-    ).document()
+    document = heat_map_of(journal, 5_000, 21_000, losses=[(7_000, {"b2": 7_000}), (16_000, {})]).document()
     owners, cells = [], None
     for column in document["columns"]:
         cells = column[0][1] if column else cells
         owners.append(cells)
     assert owners == [1, UNSERVED, UNSERVED, 1, 1]
+
+
+def shown_owners(document):
+    """Of the first row, by column."""
+    owners, last = [], None
+    for column in document["columns"]:
+        last = next((cell[1] for cell in column if cell[0] == 0), last)
+        owners.append(last if last < 0 else document["owners"][last])
+    return owners
+
+
+def test_the_gap_of_a_lost_owner_is_filled_in_once_it_is_known():
+    log = [
+        change(0, BUNDLES[0], State.ASSIGNED, "b1", "b2", at_ms=1_000),
+        change(
+            1,
+            BUNDLES[0],
+            State.ASSIGNING,
+            None,
+            "b3",
+            18_500,
+            flow="repair",
+            lost={"broker": "b2", "last_heard_ms": 12_300},
+        ),
+        change(2, BUNDLES[0], State.ASSIGNED, None, "b3", 18_600, flow="repair"),
+    ]
+    journal = ChangeJournal(100)
+    journal.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in BUNDLES], {0: 0})
+    for item in log:
+        journal.take(item)
+    repaired = ["b2", "b2", UNSERVED, UNSERVED, "b3"]
+    assert shown_owners(heat_map_of(journal, 5_000, 24_000).document()) == repaired
+    view = begun(Holding(State.ASSIGNED, "b1"))
+    members = [broker_row(name) for name in BROKERS]
+    view.look(look_of(members, at_ms=1_000))
+    view.take(log[:1])
+    view.look(look_of(members, at_ms=16_000))
+    known = view.heat_layout
+    members[1] |= {"state": "lost", "heard_ago_ms": 6_000}
+    view.look(look_of(members, at_ms=18_300))
+    assert shown_owners(view.heat()) == ["b2", "b2", UNSERVED, UNSERVED]
+    assert view.heat_layout != known, "pages get the whole map"
+    view.take(log[1:])
+    view.look(look_of(members, at_ms=24_000))
+    assert shown_owners(view.heat()) == repaired
+
+
+def test_who_is_behind_is_known_by_what_others_have_read():
+    seen, whole = ReadElsewhere(), {0: 9, 1: 4}
+    assert seen.behind_ms(0, whole, [None, "x"]) is None
+    for at_ms in range(0, 60_000, 500):
+        assert seen.behind_ms(at_ms, whole, [{"0": 9, "1": 3}, {"0": 8, "1": True}]) == 0, "nobody writes"
+    assert seen.behind_ms(60_000, whole, [{"0": 12}, {}]) == 0
+    assert seen.behind_ms(63_000, {0: 11, 1: 4}, [{"0": 20}]) == 3_000
+    assert seen.behind_ms(64_000, {0: 12, 1: 4}, [{"0": 20}]) == 1_000
+    assert seen.behind_ms(65_000, {0: 20, 1: 4}, [{"0": 20}]) == 0
 
 
 def flights(bundle, moves):
@@ -274,7 +328,7 @@ def test_the_page_says_who_differs_as_heartbeats_do():
     b2, b3 = (broker_row(name, phase="caught-up", differs=differs(9)) for name in ("b2", "b3"))
     agree = broker_row("b3", phase="caught-up")
     tile, problems = seen(b1, joins, agree)
-    assert (tile, problems) == ({"all": 3, "caught_up": 2, "differing": []}, [])
+    assert (tile, problems) == ({"differing": []}, [])
     tile, problems = seen(b1, b2, b3, joins)
     assert (tile["differing"][0]["brokers"], problems) == (("b1",), ["b1"]), "the odd one is named"
     tile, problems = seen(b1, b2, agree)

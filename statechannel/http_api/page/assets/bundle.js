@@ -6,7 +6,8 @@ const query = (name) => `name=${encodeURIComponent(name)}`;
 export const mayForce = () => state.role === "force";
 export const mayAct = () => state.role === "operate" || mayForce();
 
-let newest = 0, past = null, asked = "";
+const EACH_MS = 1000;
+let newest = 0, past = null, asked = "", card = null, seen = null, due = 0;
 
 // A bundle that is open is shown as of this moment; null: as of now.
 export function pastBundle(at) {
@@ -24,8 +25,7 @@ export async function showBundle(name, focuses = true) {
   try {
     const found = await ask(`v1/page/bundle?${query(name)}`);
     if (turn !== newest) return; // another one was asked for meanwhile
-    byId("bundle-title").textContent = clean(found.bundle);
-    body.replaceChildren(...parts(found));
+    draw(found);
   } catch (error) {
     if (turn !== newest) return;
     const said = [el("p", error.message, "bad")];
@@ -39,6 +39,28 @@ export async function showBundle(name, focuses = true) {
   byId("bundle-title").focus({ preventScroll: true });
 }
 
+// An open card follows the log: it is read again where something has changed since.
+export async function followBundle(place, isRecoloured) {
+  if (isRecoloured) seen = null;
+  if (past !== null || byId("bundle").hidden || place === seen || performance.now() < due) return;
+  const turn = newest;
+  [seen, due] = [place, performance.now() + EACH_MS];
+  try {
+    const found = await ask(`v1/page/bundle?${query(asked)}`);
+    if (turn === newest && past === null && byId("bundle-body").dataset.state === "shown") draw(found);
+  } catch {
+    seen = null; // what is shown stays, and the light says how old it is
+  }
+}
+
+function draw(found) {
+  const body = byId("bundle-body"), active = document.activeElement, down = body.querySelector(".scroll")?.scrollTop ?? 0;
+  byId("bundle-title").textContent = clean(found.bundle);
+  body.replaceChildren(...parts(found));
+  body.querySelector(".scroll")?.scrollTo(0, down);
+  if (active?.isConnected && body.contains(active)) active.focus({ preventScroll: true });
+}
+
 function parts(found) {
   const facts = el("dl", null, "facts"), history = past === null ? found.history : found.history.filter((step) => step.at_ms <= past.at_ms);
   const row = past === null ? found.row : rowThen(history[0]);
@@ -50,17 +72,15 @@ function parts(found) {
   else {
     fact("owner", named(row.owner));
     fact("state", clean(row.state + (row.next ? `, next ${row.next}` : "")));
+    const began = history.find((step) => step.after?.owner === row.owner && step.before?.owner !== row.owner);
+    fact("since", began ? `${moment(began.at_ms)} UTC` : "before the changes in memory");
     if (past === null) fact("generation", String(row.generation ?? "-"));
     if (row.operation) fact("operation", el("span", row.operation, "k"));
   }
-  const tools = el("div", null, "tools"), answer = el("div");
-  if (past === null) tools.append(reader("Why here", `v1/why?${query(found.bundle)}`, answer), reader("Why not elsewhere", `v1/why-not?${query(found.bundle)}`, answer));
-  if (mayAct() && row && past === null) {
-    for (const action of ["transfer", "unload", "split"]) {
-      tools.append(button(`${action[0].toUpperCase()}${action.slice(1)}…`, () => begin(action, found.bundle), ""));
-    }
-  }
-  tools.append(button("Close", () => { byId("bundle").hidden = true; }, ""));
+  const key = [found.bundle, mayAct(), Boolean(row), past === null].join();
+  if (card?.key !== key) card = { key, answer: el("div") };
+  card.tools ??= toolsOf(found.bundle, Boolean(row), card.answer);
+  const { tools, answer } = card;
   const made = [facts, tools, answer, el("h3", "Timeline, the newest first")];
   if (!history.length) {
     made.push(el("p", found.whole ? "No change." : "No change among those in memory; `statechannel audit bundle` reads older ones.", "note"));
@@ -85,6 +105,19 @@ function parts(found) {
   scroll.append(table);
   made.push(strip(history, past?.at_ms ?? now()), scroll);
   return made;
+}
+
+// They stay while the card is drawn again, as do the answers that they fetched.
+function toolsOf(bundle, isLive, answer) {
+  const tools = el("div", null, "tools");
+  if (past === null) tools.append(reader("Why here", `v1/why?${query(bundle)}`, answer), reader("Why not elsewhere", `v1/why-not?${query(bundle)}`, answer));
+  if (mayAct() && isLive && past === null) {
+    for (const action of ["transfer", "unload", "split"]) {
+      tools.append(button(`${action[0].toUpperCase()}${action.slice(1)}…`, () => begin(action, bundle), ""));
+    }
+  }
+  tools.append(button("Close", () => { byId("bundle").hidden = true; }, ""));
+  return tools;
 }
 
 function rowThen(step) {

@@ -1,9 +1,9 @@
 // The page: takes sections as they come, and draws what has changed once a frame.
-import { act, mayAct, mayForce, pastBundle, showBundle } from "./bundle.js";
+import { act, followBundle, mayAct, mayForce, pastBundle, showBundle } from "./bundle.js";
 import { Cursor } from "./cursor.js";
 import { ask, follow, state } from "./feed.js";
 import { Heat } from "./heat.js";
-import { Sections, differingIn, drawHead, drawLight, drawProblems } from "./sections.js";
+import { STALE_MS, Sections, differingIn, drawHead, drawLight, drawProblems, drawVerdict } from "./sections.js";
 import { byId, clean, now, setColours, silence } from "./parts.js";
 
 const shown = {};
@@ -15,8 +15,9 @@ const show = (name) => {
 };
 const cursor = new Cursor(show, showPast, showPresent);
 const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); });
-const sections = new Sections(show, act, mayAct, mayForce);
-let cells = [], namespace = "", past = null;
+const isStale = () => silence() > STALE_MS;
+const sections = new Sections(show, act, () => mayAct() && !isStale(), mayForce);
+let cells = [], namespace = "", past = null, wasStale = false;
 
 function take(message) {
   for (const [name, section] of Object.entries(message.sections)) {
@@ -37,6 +38,8 @@ function draw() {
   if (dirty.has("decisions")) cursor.decisions = (shown.decisions?.decisions ?? []).map((row) => row.at_ms);
   if (past === null) drawPresent();
   else if (dirty.has("heat")) showPast(past);  // its rows are those of another map now
+  drawNow();
+  followBundle(shown.head?.place, dirty.has("colours"));
   const root = document.documentElement;
   root.dataset.ready = "yes";
   root.dataset.place = shown.head?.place ?? "";
@@ -46,8 +49,8 @@ function draw() {
 
 function drawPresent() {
   if (dirty.has("decisions") || dirty.has("loads")) sections.loads = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? []);
-  if (dirty.has("head") || dirty.has("replicas")) drawHead(shown.head, shown.replicas);
-  if (dirty.has("problems") || dirty.has("head")) drawProblems(shown.problems ?? [], show, shown.head?.health);
+  if (["head", "replicas", "brokers"].some((name) => dirty.has(name))) drawHead(shown.head, shown.replicas, shown.brokers ?? []);
+  if (dirty.has("problems")) drawProblems(shown.problems ?? [], show);
   if (["brokers", "decisions", "loads", "cordons", "colours", "replicas"].some((name) => dirty.has(name))) {
     sections.cordons = Object.fromEntries((shown.cordons?.cordons ?? []).map((row) => [row.broker, row]));
     sections.differing = differingIn(shown.replicas);
@@ -79,7 +82,8 @@ async function showPast(at) {
   sections.loads = null;
   sections.differing = [];
   sections.cordons = {};
-  drawHead({ ...at.head, broker: shown.head?.broker, place: at.place }, null, at);
+  drawHead({ ...at.head, broker: shown.head?.broker, place: at.place }, null, [], at);
+  drawNow();
   drawProblems([], show);
   byId("problems-past").hidden = false;
   byId("fine").hidden = true;
@@ -140,9 +144,17 @@ function fromHash() {
   const wanted = new URLSearchParams(location.hash.slice(1)).get("bundle");
   if (wanted) showBundle(wanted);
 }
+// What depends on the time alone, or on silence.
+function drawNow() {
+  drawLight(shown.head, shown.brokers ?? [], past);
+  drawVerdict(shown.head, shown.problems ?? [], past);
+  if (wasStale === isStale()) return;
+  wasStale = !wasStale;
+  if (past === null) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);  // no actions of a page without news
+}
 setInterval(() => {
-  drawLight(shown.head, silence(), past);
+  drawNow();
   if (shown.between && past === null) sections.drawBetween(shown.between);
 }, 1000);
-follow(take, () => drawLight(shown.head, silence(), past));
+follow(take, drawNow);
 fromHash();

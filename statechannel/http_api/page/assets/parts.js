@@ -37,8 +37,9 @@ export const moment = (ms) => iso(ms).replace("T", " ").slice(0, 23);
 export const count = (number) => (number ?? 0).toLocaleString("en");
 
 // The clock of the sender: ages are by it, whatever this machine's clock says.
-let ahead = 0, heard = 0;
-export function hear(atMs) { ahead = atMs - Date.now(); heard = performance.now(); }
+let ahead = 0, heard = 0, newest = 0;
+export function hear(atMs) { ahead = atMs - Date.now(); heard = performance.now(); newest = atMs; }
+export const asOf = () => newest;
 export const now = () => Date.now() + ahead;
 export const silence = () => performance.now() - heard;
 
@@ -75,7 +76,11 @@ export class Table {
   }
 
   draw(items, keyOf) {
-    const wanted = new Set();
+    const wanted = new Set(), empty = this.body.dataset.empty;
+    if (empty && (items.length || empty !== this.empty)) {
+      this.body.replaceChildren();
+      delete this.body.dataset.empty;
+    }
     let place = this.body.firstChild;
     for (const item of items) {
       const key = keyOf(item);
@@ -99,16 +104,11 @@ export class Table {
       else place = place.nextSibling;
     }
     for (const [key, row] of this.rows) if (!wanted.has(key)) { row.node.remove(); this.rows.delete(key); }
-    if (!items.length && this.empty) {
-      if (this.body.dataset.empty !== this.empty) {
-        const row = el("tr"), cell = el("td", this.empty, "", { colspan: this.columns.length });
-        row.append(cell);
-        this.body.replaceChildren(row);
-      }
+    if (!items.length && this.empty && !this.body.dataset.empty) {
+      const row = el("tr");
+      row.append(el("td", this.empty, "", { colspan: this.columns.length }));
+      this.body.append(row);
       this.body.dataset.empty = this.empty;
-    } else if (this.body.dataset.empty) {
-      this.body.firstChild?.remove();
-      delete this.body.dataset.empty;
     }
   }
 }

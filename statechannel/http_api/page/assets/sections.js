@@ -1,18 +1,20 @@
 // The sections of the present: header, problems, brokers, between two owners, events, decisions.
 import { ask } from "./feed.js";
-import { Table, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
+import { Table, asOf, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
 
 // Of the past, null is what is not known.
-export function drawHead(head, replicas, past = null) {
-  const lag = silence(), some = (value) => value ?? "unknown";
+export const STALE_MS = 5000;
+
+export function drawHead(head, replicas, brokers, past = null) {
+  const some = (value) => value ?? "unknown";
   const tiles = [
     ["leader", past && !head.known ? "unknown" : head.leader ?? "none", head.leader || past ? "" : "bad"],
     ["term", past ? some(head.term) : head.term ?? "-", ""],
     ["mode", some(head.mode), head.mode === "normal" || past ? "" : "warn"],
     ["brokers alive", head.brokers === null ? "unknown" : count(head.brokers), ""],
-    ["replicas", ...replicaTile(replicas, past)],
+    ["replicas", ...replicaTile(replicas, brokers, past)],
     ["bundles", count(head.bundles), ""],
-    ["not served", count(head.unserved), head.unserved > 100 ? "warn" : ""],
+    ["not served", count(head.unserved), head.unserved ? "warn" : ""],
     ["wait for a lookup", count(head.unasked), ""],
     ["mean per broker", head.mean === null ? "-" : count(head.mean), ""],
     [past ? "change" : "changes read", past && head.place === null ? "from the log" : count(head.place), ""],
@@ -32,38 +34,73 @@ export function drawHead(head, replicas, past = null) {
     if (tile.title !== (title ?? "")) tile.title = title ?? "";
   });
   byId("title").textContent = `statechannel${head.broker ? ` at ${clean(head.broker)}` : ", console"}`;
-  drawLight(head, lag, past);
 }
 
-// By the heartbeats of all brokers: who is caught up, and who holds other accepted states.
-function replicaTile(replicas, past) {
+// By the heartbeats of all brokers: who holds other accepted states, and who is not compared, and why. Lost ones do not count.
+function replicaTile(replicas, brokers, past) {
   if (past || !replicas) return ["unknown", ""];
   const differ = differingIn(replicas), title = clean(replicas.differing.map((row) => row.message).join("; ").slice(0, 1500));
   if (differ.length) return [`${differ.slice(0, 3).join(", ")}${differ.length > 3 ? ` and ${differ.length - 3} more` : ""} ${differ.length > 1 ? "differ" : "differs"}`, "bad", title];
-  const isWhole = replicas.caught_up === replicas.all;
-  return [`${replicas.caught_up} of ${replicas.all} caught up, none differs`, isWhole ? "good" : ""];
+  const alive = brokers.filter((row) => !["lost", "left"].includes(row.state));
+  const others = alive.filter((row) => row.phase !== "caught-up" || row.silent), all = alive.length;
+  const why = others.slice(0, 3).map((row) => `${row.broker} (${row.silent ? "silent" : row.phase ?? "it does not say whether it is caught up"})`);
+  const more = others.length > 3 ? ` and ${others.length - 3} more` : "";
+  return [`${all - others.length} of ${all} caught up, none differs${others.length ? `; not compared: ${why.join(", ")}${more}` : ""}`, others.length ? "" : "good"];
 }
 
 export function differingIn(replicas) {
   return [...new Set((replicas?.differing ?? []).flatMap((row) => row.brokers))];
 }
 
-export function drawLight(head, lag, past = null) {
-  let tone = "good", text = `Live, ${duration(Math.max(lag, head?.lag_ms ?? 0))} old`;
+// The age that is printed decides the colour. Without news nothing looks live, and other brokers' pages are offered.
+export function drawLight(head, brokers, past = null) {
+  const lag = silence(), age = Math.max(lag, head?.lag_ms ?? 0), isStale = Boolean(head) && lag > STALE_MS;
+  let tone = age > STALE_MS ? "bad" : age > 2000 ? "warn" : "good", text = `${age > STALE_MS ? "Late" : "Live"}, ${duration(age)} old`;
   if (past) [tone, text] = ["warn", `The past: ${past.at_ms ? `${moment(past.at_ms)} UTC` : "before the first change"}`];
   else if (!head) [tone, text] = ["warn", "Connecting"];
-  else if (lag > 5000) [tone, text] = ["bad", `No news from ${head.broker || "the console"} for ${duration(lag)}`];
+  else if (isStale) [tone, text] = ["bad", `No news from ${head.broker || "the console"} for ${duration(lag)}`];
   else if (head.away_since_ms !== null) [tone, text] = ["bad", `Kafka away since ${clock(head.away_since_ms)} UTC, ${duration(now() - head.away_since_ms)}`];
-  else if (lag > 2000) tone = "warn";
-  const light = byId("light"), shown = byId("light-text");
-  light.className = `light ${tone}`;
-  if (shown.textContent !== text) shown.textContent = text;
-  document.documentElement.dataset.away = !past && head?.away_since_ms != null ? "yes" : "no";
+  byId("light").className = `light ${tone}`;
+  write("light-text", text);
+  const root = document.documentElement.dataset, others = byId("elsewhere");
+  root.away = !past && head?.away_since_ms != null ? "yes" : "no";
+  root.stale = isStale ? "yes" : "no";
+  if (others.hidden !== isStale) return;
+  others.hidden = !isStale;
+  const pages = brokers.filter((row) => row.api && row.broker !== head.broker && !["lost", "left"].includes(row.state)).slice(0, 5);
+  const links = pages.flatMap((row) => [" ", el("a", row.broker, "", { href: row.api })]);
+  others.replaceChildren(...(links.length ? ["The page of another broker:", ...links] : ["No other broker is known to serve this page."]));
 }
 
-export function drawProblems(problems, show, health) {
-  const host = byId("problem-rows"), title = health ? `${health.toUpperCase()}: what is wrong now` : "What is wrong now";
-  if (byId("problems-title").textContent !== title) byId("problems-title").textContent = title;
+function write(id, text) {
+  if (byId(id).textContent !== clean(text)) byId(id).textContent = clean(text);
+}
+
+// The first word: the verdict of `status` with its first cause, since the oldest of its causes began.
+let verdict = "", changedMs = null, sinceMs = 0;
+export function drawVerdict(head, problems, past = null) {
+  const lag = silence(), severe = problems.filter((problem) => problem.severe), host = byId("verdict");
+  let word = "Connecting", cause = "", tone = "unknown";
+  if (head && !past && lag <= STALE_MS && head.health !== verdict) [verdict, changedMs] = [head.health, verdict ? now() : null];
+  if (past) [word, cause] = ["The past", "“Live” shows what is wrong now."];
+  else if (head && lag > STALE_MS) [word, cause] = ["UNKNOWN", `no news from ${head.broker || "the console"}: all below is as of ${clock(asOf())} UTC`];
+  else if (head) {
+    const began = severe.map((problem) => problem.since_ms).concat(changedMs).filter((ms) => ms), others = severe.length - 1;
+    const oldest = Math.min(...began);
+    if (Math.abs(oldest - sinceMs) > 3000) sinceMs = oldest;  // by clocks of several processes
+    word = head.health.toUpperCase() + (began.length ? ` since ${clock(sinceMs)} UTC` : "");
+    cause = severe.length ? `${severe[0].message}${others > 0 ? `; and ${others} more` : ""}` : "";
+    tone = head.health;
+  }
+  if (host.dataset.health !== tone) host.dataset.health = tone;
+  write("verdict-word", word);
+  write("verdict-cause", cause);
+  const title = `${word.split(" ")[0]}: ${byId("title").textContent}`;
+  if (document.title !== title) document.title = title;
+}
+
+export function drawProblems(problems, show) {
+  const host = byId("problem-rows");
   byId("fine").hidden = problems.length > 0;
   const stamp = JSON.stringify(problems.map((one) => [one.message, one.hint, one.since_ms && Math.round(one.since_ms / 3000)]));
   if (host.dataset.stamp === stamp) return;
@@ -79,7 +116,7 @@ export function drawProblems(problems, show, health) {
 }
 
 const RESOURCES = [
-  ["cpu_percent", "CPU"], ["direct_memory_percent", "direct memory"], ["memory_percent", "heap"],
+  ["cpu_percent", "CPU"], ["direct_memory_percent", "direct memory"], ["memory_percent", "memory"],
   ["bandwidth_in_percent", "network in"], ["bandwidth_out_percent", "network out"],
 ];
 
@@ -171,7 +208,7 @@ export class Sections {
     if (this.atMs && !report) return "load then: unknown";
     if (report) for (const [name, words] of RESOURCES) if (report[name] !== null) parts.push(`${words} ${Math.round(report[name])}\u00a0%`);
     if (report) parts.push(`${bytes(report.msg_throughput_in)} in`, `${bytes(report.msg_throughput_out)} out`);
-    if (!report && score !== undefined) parts.push(`score ${Math.round(100 * score)} %`);
+    if (!report) parts.push(score === undefined ? "not reported" : `score ${Math.round(100 * score)} %`);
     return parts.join(", ");
   }
 
@@ -209,7 +246,7 @@ export class Sections {
   }
 
   drawBetween({ all, rows }) {
-    const text = all > rows.length ? `${count(all)} bundles; the ${rows.length} oldest are listed.` : all ? `${count(all)} bundles.` : "";
+    const text = all > rows.length ? `${count(all)} bundles; the ${rows.length} oldest are listed.` : all ? `${count(all)} ${all === 1 ? "bundle" : "bundles"}.` : "";
     if (byId("between-text").textContent !== text) byId("between-text").textContent = text;
     this.between.draw(rows, (row) => row.bundle);
   }
