@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from spark.channel.fold import GroupFold, Line, OverruledKey
+from spark.channel.fold import GroupFold, Line
 from spark.channel.plan import (
     BatchContents,
     BatchStep,
@@ -24,6 +24,7 @@ from statechannel.engine.cold_start import decode_mark
 from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import OverruledState
 from statechannel.protocol.view_rows import KeyRow, restore
 from statechannel.replay.survey import FormatStop
 
@@ -84,7 +85,7 @@ class PureTable:
     archive: list[tuple[int, int, Line]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     growing: dict[int, int] = field(default_factory=dict)
-    differences: list[OverruledKey] = field(default_factory=list)
+    differences: list[OverruledState] = field(default_factory=list)
     now_ms: int = 0
 
     def process(self, batch: Iterable[RecordRead]) -> None:
