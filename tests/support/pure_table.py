@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from spark.channel.fold import GroupFold, Line
 from spark.channel.plan import (
@@ -25,11 +26,29 @@ from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_he
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import OverruledState
+from statechannel.protocol.view import Judgement
 from statechannel.protocol.view_rows import KeyRow, restore
+from statechannel.replay import auditor
 from statechannel.replay.survey import FormatStop
 
 LAG_MS = 3_600_000
 Group = tuple[int, str]
+
+
+def audited(
+    records: list[RecordRead], ends: dict[int, int], now_ms: int = 0
+) -> tuple[dict[str, Any], dict[tuple[int, int], str]]:
+    """The core's answer, and its verdicts by partition and offset."""
+    verdicts: dict[tuple[int, int], str] = {}
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        verdicts[record.partition, record.offset] = judgement.verdict.value
+
+    apart = {number: [r for r in records if r.partition == number] for number in ends}
+    answer = auditor.audit(
+        apart, end_offsets=ends, read="auto", now_ms=now_ms, compaction_lag_ms=LAG_MS, observe=observe
+    )
+    return answer, verdicts
 
 
 def group_of(key: bytes | None) -> str:
