@@ -26,6 +26,7 @@ from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.tail import PartitionTail, side_tail
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.operations import outcomes
+from statechannel.operations.outcomes import Answer
 from statechannel.operations.table import Addressee
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.side_record import InvalidRecord
@@ -229,10 +230,10 @@ def _written(done: PolicyWriteResult) -> dict[str, Any]:
         ProblemError: It was refused, or is unknown.
     """
     written = done.written
-    if written is not None and written.outcome is PolicyWriteOutcome.REJECTED:
+    if written is not None and written.outcome is Answer.REJECTED:
         hint = "" if written.error is None else written.error.hint
         raise ProblemError("not-written", f"rejected: {written.reason}", status=409, hint=hint)
-    if written is not None and written.outcome is PolicyWriteOutcome.UNKNOWN:
+    if written is not None and written.outcome is Answer.UNKNOWN:
         hint = "Look at /v1/policies; the same call again is safe."
         raise ProblemError("unknown", f"unknown: {written.reason}", status=504, hint=hint)
     return done.fields()

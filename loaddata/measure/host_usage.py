@@ -200,14 +200,9 @@ def chosen_nics(root: Path = Path("/")) -> list[str]:
     try:
         up = [nic for nic in sorted(folder.iterdir()) if _is_ethernet_up(nic)]
     except OSError:
-        return _from_library()
+        return sorted(name for name, nic in psutil.net_if_stats().items() if nic.isup and not name.startswith("lo"))
     physical = [nic for nic in up if "virtual" not in nic.resolve().parts]
     return [nic.name for nic in physical or up]
-
-
-def _from_library() -> list[str]:
-    """The interfaces without /sys: all that are up except loopbacks."""
-    return sorted(name for name, nic in psutil.net_if_stats().items() if nic.isup and not name.startswith("lo"))
 
 
 def _is_ethernet_up(nic: Path) -> bool:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
+from operator import attrgetter
 from typing import Final
 
 from loaddata.model.figures import FIGURE_MAX, is_count, is_figure
@@ -323,24 +324,14 @@ def _select(ranked: Sequence[str], bundles: Mapping[str, LocalBundle], rules: To
     if rules.count_max <= 0 or len(ranked) <= rules.count_max:
         return list(ranked)
     chosen = set(ranked[-rules.count_max :])
-    recent = [name for name in ranked if name not in chosen and _is_recent(bundles[name])]
+    recent = [
+        name for name in ranked if name not in chosen and bundles[name].timed.averages.long.samples < RECENT_SAMPLES
+    ]
     chosen.update(recent[-rules.recent_max :] if rules.recent_max else ())
-    for figure in (_message_rate, _bytes_sent):
+    for figure in (attrgetter("stats.msg_rate"), attrgetter("stats.msg_throughput_out")):
         heaviest = nlargest(rules.by_resource_max, ((figure(bundles[name]), name) for name in ranked))
         chosen.update(name for _, name in heaviest)
     return [name for name in ranked if name in chosen]
-
-
-def _is_recent(bundle: LocalBundle) -> bool:
-    return bundle.timed.averages.long.samples < RECENT_SAMPLES
-
-
-def _message_rate(bundle: LocalBundle) -> float:
-    return bundle.stats.msg_rate
-
-
-def _bytes_sent(bundle: LocalBundle) -> float:
-    return bundle.stats.msg_throughput_out
 
 
 def _counts(name: str, bundle: LocalBundle, rules: TopRules, has_policy: Callable[[str], bool]) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ulid import ULID
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shedders.filters.rules import FilterSettings
     from shedders.model.cluster import Cluster
     from shedders.model.plan import BundleMove
+    from statechannel.api.member import ChannelMember
     from statechannel.engine.cluster_view import ClusterView
     from statechannel.engine.commands import Command, Outcome
 
@@ -89,20 +90,6 @@ _log = SafeLogger(__name__)
 REASON_MAX = 300
 
 
-class MoveTicket(Protocol):
-    """An operation under way."""
-
-    async def outcome(self, timeout_s: float) -> Outcome: ...
-
-
-class MovingChannel(Protocol):
-    """The channel as movers need it; `statechannel.api.StateChannel` implements it."""
-
-    async def ask(self, command: Command) -> Outcome: ...
-
-    def ticket(self, operation: str) -> MoveTicket: ...
-
-
 class EndedOperation(NamedTuple):
     """How a move or a split ended.
 
@@ -122,10 +109,6 @@ class EndedOperation(NamedTuple):
     def done(self) -> bool:
         """Whether the bundle is at its destination, or split."""
         return self.result == "done"
-
-
-def _nothing() -> None:
-    return None
 
 
 class _QueuedMove(NamedTuple):
@@ -148,7 +131,7 @@ class Movers:
         timeout_s: Maximum wait for the end of a move. Likewise.
     """
 
-    def __init__(self, channel: MovingChannel, at_once: int, timeout_s: float, now_s: Callable[[], float]) -> None:
+    def __init__(self, channel: ChannelMember, at_once: int, timeout_s: float, now_s: Callable[[], float]) -> None:
         self.channel = channel
         self.at_once = at_once
         self.timeout_s = timeout_s
@@ -169,7 +152,7 @@ class Movers:
         only_unload: bool,
         is_wanted: Callable[[], bool],
         on_end: Callable[[EndedOperation], None],
-        why_not: Callable[[], str | None] = _nothing,
+        why_not: Callable[[], str | None] = lambda: None,
         after: str | None = None,
     ) -> str:
         """Make a move as soon as there is room; its operation id.
@@ -239,7 +222,7 @@ class Movers:
             self._end(follower, "abandoned", f"it depended on {queued.move.bundle}, which ended with: {result}", 0.0)
 
 
-async def carried_out(channel: MovingChannel, command: Command, operation: str, timeout_s: float) -> tuple[str, str]:
+async def carried_out(channel: ChannelMember, command: Command, operation: str, timeout_s: float) -> tuple[str, str]:
     """Send a command, and wait for the end of its operation; its `word_of`. Raises only when cancelled."""
     try:
         outcome = await channel.ask(command)

@@ -79,10 +79,6 @@ class LiveClocks:
     log_ms: Callable[[], int] = now_ms
 
 
-def _nothing() -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Ports:
     """The dependencies of a balancer.
@@ -111,7 +107,7 @@ class Ports:
     recall: Callable[[], Awaitable[DecisionRecord | None]]
     metrics: BalancerMetrics
     clocks: LiveClocks
-    unusable: Callable[[], str | None] = _nothing
+    unusable: Callable[[], str | None] = lambda: None
     kept: BundleCache = field(default_factory=BundleCache)
     contradictions: Callable[[], Sequence[Left]] = tuple
 

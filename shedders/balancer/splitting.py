@@ -245,10 +245,6 @@ def own_cluster(
     return Cluster({broker: Broker(broker)}, bundles, now_ms=now_ms, safe=safe)
 
 
-def _by_hand(_: str) -> None:
-    return None
-
-
 @dataclass(slots=True)
 class _Memory:
     looks: int = 0
@@ -394,7 +390,7 @@ async def unload_children(
     parent: str,
     positions: Sequence[int],
     timeout_s: float,
-    stays: Callable[[str], str | None] = _by_hand,
+    stays: Callable[[str], str | None] = lambda _: None,
 ) -> None:
     """Unload the children of a split, so that they are placed again (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`).
 

@@ -260,7 +260,7 @@ def _follow(
         for read in batch:
             record = read.record
             if isinstance(record, InvalidRecord):
-                warn_of_unreadable(record, read.offset)
+                say(f"the record at offset {read.offset} cannot be read ({record.reason}): {record.why}")
             elif _is_hidden(record, shown, followed):
                 continue
             elif output is Output.JSON:
@@ -389,10 +389,6 @@ def _line(text: str) -> None:
 
 PLACED: Final = "Placed"
 """Field of a move that has the reason."""
-
-
-def warn_of_unreadable(record: InvalidRecord, offset: int) -> None:
-    say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 
 class DecisionRow(NamedTuple):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shedders.policies.book import BookBounds, PolicyBook, read
@@ -19,6 +18,7 @@ from statechannel.kafka.errors import (
 )
 from statechannel.kafka.tail import PartitionTail, Span, append_and_wait, side_tail
 from statechannel.kafka.topics import TopicAdmin, inspect
+from statechannel.operations.outcomes import Answer
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.side_record import Headers, InvalidRecord
 
@@ -224,12 +224,6 @@ def read_changes(
     return policy_changes(records, low=span.low, end=span.end, headers=headers), book
 
 
-class PolicyWriteOutcome(StrEnum):
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyWritten:
     """How a write ended.
@@ -240,7 +234,7 @@ class PolicyWritten:
         superseded: A newer record of the same key follows already.
     """
 
-    outcome: PolicyWriteOutcome
+    outcome: Answer
     reason: str = ""
     offset: int | None = None
     logged_at_ms: int | None = None
@@ -288,15 +282,13 @@ def write_policy(
                     return written
                 read_through = True
             if read_through and failure is not None and not isinstance(failure, _OPEN_ENDED):
-                return PolicyWritten(PolicyWriteOutcome.REJECTED, str(failure), error=failure)
+                return PolicyWritten(Answer.REJECTED, str(failure), error=failure)
             if time.monotonic() > deadline_s:
                 break
             time.sleep(_AGAIN_S)
     if failure is None:
-        return PolicyWritten(
-            PolicyWriteOutcome.UNKNOWN, f"Kafka confirmed the record, but it was not read back in {timeout_s:g} s"
-        )
-    return PolicyWritten(PolicyWriteOutcome.UNKNOWN, str(failure), error=failure)
+        return PolicyWritten(Answer.UNKNOWN, f"Kafka confirmed the record, but it was not read back in {timeout_s:g} s")
+    return PolicyWritten(Answer.UNKNOWN, str(failure), error=failure)
 
 
 def _read_back(tail: PartitionTail, start: int, key: bytes, value: bytes | None) -> PolicyWritten | None:
@@ -313,4 +305,4 @@ def _read_back(tail: PartitionTail, start: int, key: bytes, value: bytes | None)
     if mine is None:
         return None
     reason = "" if newer is None else f"a newer record of {key.decode()} is at offset {newer.offset} already"
-    return PolicyWritten(PolicyWriteOutcome.ACCEPTED, reason, mine.offset, mine.timestamp_ms, newer is not None)
+    return PolicyWritten(Answer.ACCEPTED, reason, mine.offset, mine.timestamp_ms, newer is not None)

@@ -232,7 +232,7 @@ class Draft:
     def weighed(self, broker: str, measure: Measure) -> Weighed:
         """Its movable bundles with their short-term traffic, most first, equal ones by name."""
         pairs = [(bundle, measure(bundle.averages.short)) for bundle in self.movable(broker)]
-        pairs.sort(key=_by_weight)
+        pairs.sort(key=lambda pair: -pair[1])
         return pairs
 
     def averaged(self, broker: str, measure: Measure) -> float:
@@ -392,10 +392,6 @@ def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
             sizes.append(size_in + size_out)
             rates.append(rate_in + rate_out)
     return {bytes_of: fsum(sizes), messages_of: fsum(rates)}
-
-
-def _by_weight(pair: tuple[Bundle, float]) -> float:
-    return -pair[1]
 
 
 @lru_cache(maxsize=4096)

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from spark.core.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, LINE, RAW, RECORD_ROW, STATE, STATE_ROW, arrays_of
-from statechannel.protocol.digest import line
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.overruling import states_differ
+from statechannel.protocol.overruling import OverruledState, differences, lines_of
 from statechannel.protocol.view import Judgement, View
 from statechannel.protocol.view_rows import KeyRow, dump, restore
 from statechannel.replay.survey import STRICT, ReadFacts
@@ -86,14 +85,6 @@ class Line(NamedTuple):
     before: Before = Before()
 
 
-class OverruledKey(NamedTuple):
-    """A key on which a cold start has overruled what was accepted before."""
-
-    key: str
-    held: str | None
-    asserted: str | None
-
-
 _LENIENT = Line()
 _NOTHING = Before()
 
@@ -154,11 +145,11 @@ class GroupFold:
         if self._view is not None:
             yield from dump(self._view)
 
-    def differences(self) -> list[OverruledKey]:
+    def differences(self) -> list[OverruledState]:
         """Keys on which the view before a cold start and the one behind it do not agree; to be asked when the fold has ended."""
         if self._before_join is None or self._at_switch is None:
             return []
-        return [*_differ(self._at_switch, _lines(self._before_join))]
+        return differences(lines_of(self._before_join), self._at_switch)
 
     def _begin(self) -> None:
         self.touched = True
@@ -186,17 +177,7 @@ class GroupFold:
             return
         self._end_join()
         if self._view is not None:
-            self._at_switch = _lines(self._view)
-
-
-def _lines(view: View) -> dict[str, str]:
-    return {key.name: line(key).decode() for key in view.existing()}
-
-
-def _differ(joined: dict[str, str], before: dict[str, str]) -> Iterator[OverruledKey]:
-    for name in sorted(joined.keys() | before.keys()):
-        if states_differ(before.get(name), joined.get(name)):
-            yield OverruledKey(name, before.get(name), joined.get(name))
+            self._at_switch = lines_of(self._view)
 
 
 def _judged(view: View, offset: int, key: bytes | None, value: bytes | None) -> Line:
@@ -261,7 +242,7 @@ class _Run:
         self._place: tuple[int, str] | None = None
         self._group: GroupFold | None = None
         self._states: list[tuple[Any, ...]] = []
-        self._differences: list[OverruledKey] = []
+        self._differences: list[OverruledState] = []
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         columns = {name: batch.column(name) for name in batch.schema.names}

@@ -26,7 +26,6 @@ from spark.load.rows import ROW, SOURCE_COLUMNS, decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 
@@ -131,12 +130,11 @@ class LoadTable:
         """Put the batches of the days before this one into one each."""
         self._tidy = False
         for batch in self.history.to_compact(day):
-            count = self.history.compact(self._spark, batch, self._history_schema(batch))
+            count = self.history.compact(
+                self._spark, batch, self._spark.read.parquet((self.history.root / batch).pattern).drop("batch").schema
+            )
             _log.info("%s of the history was %d batches and is one now", batch, count)
         self._tidy = True
-
-    def _history_schema(self, day: str) -> StructType:
-        return self._spark.read.parquet((self.history.root / day).pattern).drop("batch").schema
 
     def write_views(
         self,

@@ -221,7 +221,11 @@ class Replay:
                     exit_code=ExitCode.TABLE_UNUSABLE,
                 )
             self._seen[partition].take(body)
-        suspects = [number for number, seen in sorted(self._seen.items()) if self._lacks_offsets(number, seen)]
+        suspects = [
+            number
+            for number, seen in sorted(self._seen.items())
+            if not seen.inside == seen.last + 1 == self._end_of(number)
+        ]
         self._gapped = sorted(self._cleaned(suspects))
         self._check_reading()
         needed = self._needed()
@@ -303,9 +307,6 @@ class Replay:
         ends = {number: self._end_of(number) for number in suspects}
         oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
         return cleaned_partitions(rows, ends, oldest_kept_ms=oldest_kept_ms)
-
-    def _lacks_offsets(self, partition: int, seen: _Seen) -> bool:
-        return not seen.inside == seen.last + 1 == self._end_of(partition)
 
     def _end_of(self, partition: int) -> int:
         """Offset after the last of what is looked at; if it has no gaps, it has as many records."""

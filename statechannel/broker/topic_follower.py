@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from statechannel.broker.supervision import Restarts
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning
@@ -28,29 +28,14 @@ _LOOK_S = 0.2
 Decoded = TypeVar("Decoded")
 
 
-class TopicReader(Protocol):
-    """A reader with a thread of its own; `statechannel.kafka.light_topic.LightReader` is one."""
-
-    @property
-    def last_error(self) -> str:
-        """Newest error that Kafka reported; empty while reading works."""
-        ...
-
-    def start(self) -> None: ...
-
-    def close(self, timeout_s: float = 5.0) -> bool:
-        """Stop; blocks. False if the thread did not end in time."""
-        ...
-
-
-MakeReader = Callable[[Callable[[LightBatch], None], Callable[[BaseException], None]], TopicReader]
+MakeReader = Callable[[Callable[[LightBatch], None], Callable[[BaseException], None]], LightReader]
 """Makes a reader of the topic from its sink and its call-back for a thread that ended by an exception."""
 
 
 def reader_of(
     settings: ClientSettings, topic: str, group_id: str, tuning: LightReaderTuning | None = None
 ) -> MakeReader:
-    def make(sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> TopicReader:
+    def make(sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> LightReader:
         return LightReader(settings, topic, sink, group_id=group_id, tuning=tuning, on_failure=failed)
 
     return make
@@ -87,7 +72,7 @@ class TopicFollower(Generic[Decoded]):
         self._restarts = Restarts(self._runtime)
         self._room = threading.Semaphore(WAITING_BATCHES_MAX)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._reader: TopicReader | None = None
+        self._reader: LightReader | None = None
         self._restart: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[bool]] = set()
         self._session = 0

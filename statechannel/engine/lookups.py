@@ -298,7 +298,7 @@ class Lookups:
         refusal = self._context.refusal()
         if refusal is not None:
             words = f"no broker owns it, and this one can choose none: {refusal.message}"
-            return None, key.name, Wait(words, refusal.hint, _word(refusal.reason))
+            return None, key.name, Wait(words, refusal.hint, "joining" if refusal.reason == "joining" else "timed-out")
         return None, key.name, self._assign(key)
 
     def _assign(self, key: KeyState) -> Wait:
@@ -522,7 +522,3 @@ def _sentence(declined: Declined) -> str:
     reason = f": {declined.reason}" if declined.reason else ""
     ago = f"{declined.broker} declined {declined.ago_s:.0f} s ago{reason}"
     return f"{ago}; asked again in {declined.again_in_s:.0f} s"
-
-
-def _word(refusal: str) -> str:
-    return "joining" if refusal == "joining" else "timed-out"

@@ -118,7 +118,7 @@ class Repair:
                 self._next_scan_s = now_s + context.config.scan_interval_s
                 self._scan = self._live()
         if self._scan is None and due:
-            self._scan = self._in_flight()
+            self._scan = self._over_steps(lambda view: view.in_flight)
         if self._scan is not None:
             self._go_on(self._scan)
 
@@ -137,10 +137,6 @@ class Repair:
         for key in self._over_steps(lambda view: view.keys.values()):
             if key.lower >= 0 and key.state is not None and key.state is not State.DELETED:
                 yield key
-
-    def _in_flight(self) -> Iterator[KeyState]:
-        """Every bundle between two owners, over several steps."""
-        return self._over_steps(lambda view: view.in_flight)
 
     def _over_steps(self, keys_of: Callable[[View], Iterable[KeyState]]) -> Iterator[KeyState]:
         for replica in self._context.replicas:

@@ -154,11 +154,6 @@ def requests_policy() -> TopicPolicy:
     )
 
 
-def leader_policy() -> TopicPolicy:
-    """Policy of the election topic: one empty partition, assigned to the leader by the consumer group."""
-    return TopicPolicy(role=LEADER, requirements=())
-
-
 @dataclass(frozen=True, slots=True)
 class ChannelTopics:
     """Names and policies of the four topics of one channel.
@@ -200,7 +195,7 @@ class ChannelTopics:
             self.names[Topic.CHANNEL]: channel_policy(self.settings),
             self.names[Topic.REGISTRY]: registry_policy(),
             self.names[Topic.REQUESTS]: requests_policy(),
-            self.leader_topic: leader_policy(),
+            self.leader_topic: TopicPolicy(role=LEADER, requirements=()),
         }
 
 

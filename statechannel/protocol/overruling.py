@@ -17,7 +17,7 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view_rows import dump, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from statechannel.protocol.cold_start_marks import HeadMark
     from statechannel.protocol.log import RecordRead
@@ -191,7 +191,7 @@ def overrule(view: View, asserts: Sequence[LateAssert]) -> tuple[View, list[Over
             there = result.keys[key.key]
             if key.more is not None and there.record_id == key.record_id:
                 there.more = key.more
-    return result, [*_differences(view, result)]
+    return result, differences(lines_of(view), lines_of(result))
 
 
 def continued(kept: View, since: Joiner, applied: int) -> Joiner:
@@ -267,18 +267,21 @@ def _accepted(row: KeyRow) -> tuple[object, ...]:
     return row.state, row.version, row.from_, row.to, row.id, row.bounds
 
 
-def _differences(before: View, after: View) -> list[OverruledState]:
+def lines_of(view: View) -> dict[str, str]:
+    """Lines of the digest, by key."""
+    return {key.name: line(key).decode() for key in view.existing()}
+
+
+def differences(held: Mapping[str, str], asserted: Mapping[str, str]) -> list[OverruledState]:
     """Keys whose state is another one: not bundles whose version alone was raised, nor namespaces that did and do not exist."""
-    held = {key.name: line(key).decode() for key in before.existing()}
-    asserted = {key.name: line(key).decode() for key in after.existing()}
     return [
         OverruledState(name, held.get(name), asserted.get(name))
         for name in sorted(held.keys() | asserted.keys())
-        if states_differ(held.get(name), asserted.get(name))
+        if _states_differ(held.get(name), asserted.get(name))
     ]
 
 
-def states_differ(held: str | None, asserted: str | None) -> bool:
+def _states_differ(held: str | None, asserted: str | None) -> bool:
     """Whether two lines of the digest, of one key, are of different states.
 
     A bundle whose version was raised has the same state, and a deleted namespace is as good as none.

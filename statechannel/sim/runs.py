@@ -135,24 +135,6 @@ def parse_ranges(text: str) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def parse_case(words: list[str]) -> SimCase:
-    """A case from the words of a corpus line: `LEVEL SEED [name=value ...] [skip=RANGES]`.
-
-    Raises:
-        ValueError: Not of that form.
-    """
-    level, seed = words[0], int(words[1])
-    if level not in LEVELS:
-        raise ValueError(f"{level} is not a level; known are {', '.join(LEVELS)}")
-    case = SimCase(level, seed)
-    for word in words[2:]:
-        if word.startswith("skip="):
-            case = replace(case, skip=parse_ranges(word.removeprefix("skip=")))
-        else:
-            case = parse_overrides(case, [word])
-    return case
-
-
 _SMALLER = {
     "steps": 40,
     "duration_s": 10,

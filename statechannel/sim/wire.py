@@ -228,10 +228,6 @@ class Cursor:
     def _place(self) -> tuple[Topic, int]:
         return self._log.topic, self._log.partition
 
-    def _interrupted(self) -> bool:
-        """What the process did with the last record ended it, or made it start over."""
-        return not self._process.alive or self._position < 0
-
     def open(self) -> None:
         self._position = -1
         self.notify()
@@ -277,7 +273,7 @@ class Cursor:
                 self._prefetched += 1
                 if self._prefetched > _PREFETCH_MAX:
                     return
-            if self._interrupted():
+            if not self._process.alive or self._position < 0:
                 return
             if self._position < log.first_offset:  # deleted before it was read: the reader begins again
                 self._position = log.first_offset

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from statechannel.api import Done, Outcome, Owned, StateChannel
-from statechannel.api.extensions import checks_of
+from statechannel.api.extensions import checks_of, placement_of
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, make_host, make_observer
 from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks
@@ -244,7 +244,7 @@ class ChannelKit:
             process,
             KitMetrics(self.notes, process),
             partitions=len(self._stage.logs),
-            placement=KitPlacement(self._wanted, placement or _offered(extensions)),
+            placement=KitPlacement(self._wanted, placement or placement_of(extensions)),
             platform=self._platform(process),
         )
         process.serve(host)
@@ -446,7 +446,3 @@ def _settings(groups: Mapping[str, Mapping[str, Any]]) -> Settings:
 def _require_done(what: str, outcome: Outcome) -> None:
     if not isinstance(outcome, Done):
         raise OutcomeError(what, outcome)
-
-
-def _offered(extensions: Sequence[Extension]) -> Placement | None:
-    return next((extension.placement for extension in extensions if extension.placement is not None), None)

@@ -105,6 +105,16 @@ class StoryStage(Generic[H]):
         for monitor in self._all:
             monitor.probe_all()
 
+    async def check(self) -> None:
+        """Let time pass, probe the bundles, and read each topic."""
+        await self.advance()
+        await self.read_all()
+
+    async def own_all(self, name: str, most: int | None = None) -> None:
+        """Hand all bundles, or the first ones, over to a broker."""
+        for bundle in self.bundles[:most]:
+            await self.kit.own(bundle, name)
+
     async def watch(self) -> None:
         """Probe the bundles of all brokers, again and again, until it is cancelled."""
         while True:
@@ -204,117 +214,97 @@ Story = Callable[[StoryStage[Any]], Awaitable[None]]
 async def _handed_over(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     await stage.begin("a", "b")
-    for bundle in stage.bundles:
-        await kit.own(bundle, "a")
+    await stage.own_all("a")
     await stage.write_all("first")
     for owner in ("b", "a", "b"):
         await kit.own(stage.bundles[0], owner)
         await kit.own(stage.bundles[1], owner)
-        await stage.advance()
-        await stage.read_all()
+        await stage.check()
         await stage.write_all(f"by {owner}")
     await kit.unload(stage.bundles[2])
     await stage.advance()
     await kit.own(stage.bundles[2], "a")
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _killed(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     a, _ = await stage.begin("a", "b")
-    for bundle in stage.bundles[:2]:
-        await kit.own(bundle, "a")
+    await stage.own_all("a", most=2)
     await stage.write_all("first")
     stage.kill(a)
     a = await stage.open("a", membership={"take_over": True})
     await kit.settle()
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
     await stage.write_all("second")
     stage.kill(a)
     await kit.advance(_LOST_S)
     await kit.settle()
-    for bundle in stage.bundles[:2]:
-        await kit.own(bundle, "b")
-    await stage.advance()
-    await stage.read_all()
+    await stage.own_all("b", most=2)
+    await stage.check()
 
 
 async def _paused(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     a, _ = await stage.begin("a", "b")
-    for bundle in stage.bundles[:2]:
-        await kit.own(bundle, "a")
+    await stage.own_all("a", most=2)
     await stage.write_all("first")
     stage.pause(a)
     await kit.advance(_LOST_S)
-    for bundle in stage.bundles[:2]:
-        await kit.own(bundle, "b")
+    await stage.own_all("b", most=2)
     await stage.write_all("second")
     await stage.write_late(a, stage.bundles[0])
     await stage.resume(a)
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
     await kit.own(stage.bundles[0], "a")
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _log_away(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     await stage.begin("a", "b")
-    for bundle in stage.bundles:
-        await kit.own(bundle, "a")
+    await stage.own_all("a")
     await stage.write_all("first")
     kit.log.lose()
     await stage.advance(30)
     kit.log.restore()
     await kit.settle()
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
     kit.log.slow(0.3)
     await kit.own(stage.bundles[0], "b")
     kit.log.restore()
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _lease_expired(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     await stage.begin("a", safe_mode={"lease_s": 4.0})
-    for bundle in stage.bundles:
-        await kit.own(bundle, "a")
+    await stage.own_all("a")
     await stage.write_all("first")
     kit.log.lose()
     await stage.advance(15)
     kit.log.restore()
     await kit.settle()
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _split(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     await stage.begin("a", "b", bundles=2)
-    for bundle in stage.bundles:
-        await kit.own(bundle, "a")
+    await stage.own_all("a")
     await stage.write_all("first")
     children = await kit.split(stage.bundles[0], parts=3)
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
     await stage.write_all("second")
     await kit.own(children[1], "b")
     await kit.split(children[1])
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _split_given_up(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     a, _ = await stage.begin("a", "b", bundles=2)
-    for bundle in stage.bundles:
-        await kit.own(bundle, "a")
+    await stage.own_all("a")
     await stage.write_all("first")
     plan = stage.monitor(a).plan
     for hook in (Hook.ON_OWN, Hook.ON_SPLIT):
@@ -323,12 +313,10 @@ async def _split_given_up(stage: StoryStage[Any]) -> None:
             await kit.split(stage.bundles[0], parts=2)
         plan.fails = 0
         await kit.settle()
-        await stage.advance()
-        await stage.read_all()
+        await stage.check()
         await stage.write_all(f"after a failing {hook}")
     await kit.split(stage.bundles[0], parts=3)
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _declined(stage: StoryStage[Any]) -> None:
@@ -348,23 +336,19 @@ async def _declined(stage: StoryStage[Any]) -> None:
     await kit.advance(10)
     await kit.own(stage.bundles[0], "a")
     await kit.own(stage.bundles[0], "b")
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 async def _stopped(stage: StoryStage[Any]) -> None:
     kit = stage.kit
     a, _ = await stage.begin("a", "b")
-    for bundle in stage.bundles:
-        await kit.own(bundle, "a")
+    await stage.own_all("a")
     await stage.write_all("first")
     await a.stop()
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
     await stage.open("a")
     await kit.own(stage.bundles[0], "a")
-    await stage.advance()
-    await stage.read_all()
+    await stage.check()
 
 
 STORIES: dict[str, Story] = {

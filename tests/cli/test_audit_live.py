@@ -20,13 +20,8 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
     cluster = Cluster(kafka, topic_prefix, tmp_path, run)
-    try:
-        yield cluster
-    finally:
-        for process in cluster.processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait(WAIT_S)
+    yield cluster
+    cluster.close()
 
 
 def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster, tmp_path: Path) -> None:

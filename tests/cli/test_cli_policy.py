@@ -25,6 +25,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import policies_topic
+from statechannel.operations.outcomes import Answer
 from statechannel.protocol.log import RecordRead, Topic
 from tests.cli.test_live import Cluster as LiveCluster
 from tests.support import strategies
@@ -418,10 +419,8 @@ def test_more_policies_than_brokers_take_in_are_refused(channel: Channel) -> Non
 @pytest.mark.kafka
 def test_rejected_and_unknown_are_told_apart(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {
-        "rejected": PolicyWritten(
-            write.PolicyWriteOutcome.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")
-        ),
-        "unknown": PolicyWritten(write.PolicyWriteOutcome.UNKNOWN, "no answer"),
+        "rejected": PolicyWritten(Answer.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")),
+        "unknown": PolicyWritten(Answer.UNKNOWN, "no answer"),
     }
     for word, code, hint in (("rejected", 14, "cut"), ("unknown", 13, "policy get exclude t/n")):
         monkeypatch.setattr(write, "write_policy", lambda *_, word=word, **__: ends[word])

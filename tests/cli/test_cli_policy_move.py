@@ -12,8 +12,9 @@ from click.testing import Result
 
 from shedders.cli.policy import transfer
 from shedders.cli.policy.write import write_policy
-from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
+from shedders.policies.topic import PolicyWritten
 from statechannel.kafka.tail import append_and_wait
+from statechannel.operations.outcomes import Answer
 from tests.cli.test_cli_policy import Channel, channel, installed  # noqa: F401 - fixtures
 from tests.support.kafka_lanes import Kafka
 
@@ -53,11 +54,7 @@ def test_policies_are_laid_down_in_another_channel(
 
     def dying(*args: Any, **options: Any) -> PolicyWritten:
         writes.append(args)
-        return (
-            PolicyWritten(PolicyWriteOutcome.UNKNOWN, "no answer")
-            if len(writes) == 3
-            else write_policy(*args, **options)
-        )
+        return PolicyWritten(Answer.UNKNOWN, "no answer") if len(writes) == 3 else write_policy(*args, **options)
 
     monkeypatch.setattr(transfer, "write_policy", dying)
     _, error = other.lines("policy", "import", "policies.jsonl", code=13)

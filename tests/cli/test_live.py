@@ -78,17 +78,18 @@ class Cluster:
     def wait(self, done: Callable[[], bool]) -> None:
         wait_until(done, lambda: {p.name: p.read_text()[-2_000:] for p in self._folder.glob("*.err")})
 
+    def close(self) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(WAIT_S)
+
 
 @pytest.fixture
 def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path, run: Callable[..., Result]) -> Iterator[Cluster]:
     cluster = Cluster(kafka, topic_prefix, tmp_path, run)
-    try:
-        yield cluster
-    finally:
-        for process in cluster.processes.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait(WAIT_S)
+    yield cluster
+    cluster.close()
 
 
 def documented(command: str) -> set[str]:

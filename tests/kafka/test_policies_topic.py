@@ -16,7 +16,6 @@ from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatc
 from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
 from shedders.policies.record import PolicyKey, PolicyRecord, made_key
 from shedders.policies.topic import (
-    PolicyWriteOutcome,
     PolicyWritten,
     look_at,
     policy_topic_exists,
@@ -36,6 +35,7 @@ from statechannel.kafka.errors import (
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import policies_topic
 from statechannel.kafka.topics import create_topics, open_topics
+from statechannel.operations.outcomes import Answer
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S, until
 
@@ -109,7 +109,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
 
         assert pins() == [{}, {}]
         written = await place.set(K.PIN, "t/n", broker="b1")
-        assert (written.outcome, written.offset, written.superseded) == (PolicyWriteOutcome.ACCEPTED, 0, False)
+        assert (written.outcome, written.offset, written.superseded) == (Answer.ACCEPTED, 0, False)
         assert written.logged_at_ms is not None
         await until(lambda: pins() == [{"t/n": "b1"}] * 2, "both see the pin")
 
@@ -119,7 +119,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         assert pins() == [{"t/n": "b1"}] * 2  # at its end, without a record
 
         gone = await place.delete(made_key(K.PIN, "t/n"))
-        assert (gone.outcome, gone.offset) == (PolicyWriteOutcome.ACCEPTED, 2)
+        assert (gone.outcome, gone.offset) == (Answer.ACCEPTED, 2)
         await until(lambda: pins() == [{}, {}], "both see the deletion")
 
         async with place.follower(lambda: clock[0]) as late:
@@ -144,7 +144,7 @@ async def test_a_policy_is_seen_within_a_second(place: Place) -> None:
             writing = asyncio.create_task(place.set(K.CORDON, wanted))
             await until(lambda wanted=wanted: wanted in follower.effective.policies.cordons)  # type: ignore[union-attr]
             took_s.append(time.monotonic() - begun_s)
-            assert (await writing).outcome is PolicyWriteOutcome.ACCEPTED
+            assert (await writing).outcome is Answer.ACCEPTED
 
 
 async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(place: Place) -> None:
@@ -205,7 +205,7 @@ async def test_a_record_that_is_overtaken_says_so(place: Place, monkeypatch: pyt
 
     monkeypatch.setattr(topic, "append_and_wait", and_another)
     written = await place.set(K.CORDON, "b1")
-    assert (written.outcome, written.offset, written.superseded) == (PolicyWriteOutcome.ACCEPTED, 0, True)
+    assert (written.outcome, written.offset, written.superseded) == (Answer.ACCEPTED, 0, True)
     assert "offset 1" in written.reason
 
 
@@ -224,10 +224,10 @@ async def test_the_log_decides_how_a_write_ended(place: Place, monkeypatch: pyte
     record = PolicyRecord(key, {}, "ann")
     unknown, refused = AppendOutcomeUnknownError("no answer"), KafkaClientError("too large")
     for error, lost, outcome, timeout_s in (
-        (unknown, False, PolicyWriteOutcome.ACCEPTED, WAIT_S),
-        (refused, False, PolicyWriteOutcome.ACCEPTED, WAIT_S),
-        (refused, True, PolicyWriteOutcome.REJECTED, WAIT_S),
-        (unknown, True, PolicyWriteOutcome.UNKNOWN, 2.0),  # it looks for the record until then
+        (unknown, False, Answer.ACCEPTED, WAIT_S),
+        (refused, False, Answer.ACCEPTED, WAIT_S),
+        (refused, True, Answer.REJECTED, WAIT_S),
+        (unknown, True, Answer.UNKNOWN, 2.0),  # it looks for the record until then
     ):
         monkeypatch.setattr(topic, "append_and_wait", written_but(error, lost=lost))
         result = await asyncio.to_thread(write_policy, place.client, place.topics, key, record, timeout_s=timeout_s)

@@ -21,7 +21,7 @@ from statechannel.sim.runs import (
     SeedTally,
     SimCase,
     SimResult,
-    parse_case,
+    parse_overrides,
     parse_ranges,
     ranges,
     run,
@@ -41,7 +41,15 @@ SEEDS_MIN = 5
 
 def corpus() -> list[SimCase]:
     lines = [line.partition("#")[0].split() for line in CORPUS.read_text().splitlines()]
-    return [parse_case(words) for words in lines if words]
+    return [case_of(*words) for words in lines if words]
+
+
+def case_of(level: str, seed: str, *options: str) -> SimCase:
+    """A line of the corpus: `LEVEL SEED [name=value ...] [skip=RANGES]`."""
+    assert level in LEVELS
+    skipped = [option.removeprefix("skip=") for option in options if option.startswith("skip=")]
+    case = SimCase(level, int(seed), skip=parse_ranges(",".join(skipped)))
+    return parse_overrides(case, [option for option in options if not option.startswith("skip=")])
 
 
 def explain(result: SimResult) -> str:
@@ -215,4 +223,4 @@ def test_ranges_round_trip() -> None:
 
 def test_a_wrong_option_is_refused() -> None:
     with pytest.raises(ValueError, match="no option speed"):
-        parse_case(["engine", "3", "speed=9"])
+        parse_overrides(SimCase("engine", 3), ["speed=9"])

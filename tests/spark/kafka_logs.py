@@ -20,9 +20,8 @@ from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.view import Judgement
-from statechannel.replay import auditor
 from tests.spark.channel_frames import archived
+from tests.support.pure_table import audited
 from tests.support.waits import WAIT_S, wait_until
 
 if TYPE_CHECKING:
@@ -156,15 +155,7 @@ class Job:
         """The table has what the audit says of these records, all of them once, up to where it stands."""
         ends = self.positions()
         read = [r for r in records if r.offset < ends[r.partition]]
-        verdicts: dict[tuple[int, int], str] = {}
-
-        def observe(record: RecordRead, judgement: Judgement) -> None:
-            verdicts[record.partition, record.offset] = judgement.verdict.value
-
-        apart = {number: [r for r in read if r.partition == number] for number in ends}
-        answer = auditor.audit(
-            apart, end_offsets=ends, read="auto", now_ms=0, compaction_lag_ms=HOUR_MS, observe=observe
-        )
+        answer, verdicts = audited(read, ends)
         assert self.meta()["digest"] == answer["digest"]
         rows = self.rows()
         expected = sorted((r.partition, r.offset, r.key, r.value) for r in read)

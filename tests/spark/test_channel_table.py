@@ -11,10 +11,9 @@ import pytest
 from spark.core.store import SnapshotStore
 from spark.replay.logs import archive_log
 from statechannel.protocol.log import RecordRead, Topic
-from statechannel.protocol.view import Judgement
-from statechannel.replay import auditor
-from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
+from tests.spark.channel_frames import LogTopic, archived, frame_of, pieces, table_on
 from tests.support.lone_engine import heartbeat
+from tests.support.pure_table import audited
 from tests.twin import loggen
 from tests.unit.audit import test_lost_head as lost_head
 from tests.unit.core.against_twin import KNOBS, record_of
@@ -23,20 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-def audited(records: list[RecordRead], ends: dict[int, int]) -> tuple[str, dict[tuple[int, int], str]]:
-    """Digest and verdicts as every broker has them."""
-    verdicts: dict[tuple[int, int], str] = {}
-
-    def observe(record: RecordRead, judgement: Judgement) -> None:
-        verdicts[record.partition, record.offset] = judgement.verdict.value
-
-    by_partition = {number: [r for r in records if r.partition == number] for number in ends}
-    answer = auditor.audit(
-        by_partition, end_offsets=ends, read="auto", now_ms=0, compaction_lag_ms=LAG_MS, observe=observe
-    )
-    return answer["digest"], verdicts
 
 
 def in_arrival_order(log: loggen.Log, seed: int) -> list[RecordRead]:
@@ -65,10 +50,10 @@ def test_batches_make_the_brokers_view(session: SparkSession, tmp_path: Path, kn
             # A batch that is repeated, and a process that begins anew.
             table = table_on(topic, tmp_path)
             table.process(frame_of(session, piece))
-    digest, verdicts = audited(topic.records, log.end_offsets)
+    answer, verdicts = audited(topic.records, log.end_offsets)
     pointer = SnapshotStore(str(tmp_path / "view")).latest()
     assert pointer is not None
-    assert pointer.meta["digest"] == digest
+    assert pointer.meta["digest"] == answer["digest"]
     assert pointer.meta["tentative"] is False
     rows = archived(tmp_path)
     assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
@@ -134,10 +119,10 @@ def test_a_table_that_is_older_than_its_checkpoint_misses_nothing(session: Spark
     table = table_on(topic, tmp_path)
     for piece in (first, third, last):
         table.process(frame_of(session, piece))
-    digest, verdicts = audited(topic.records, log.end_offsets)
+    answer, verdicts = audited(topic.records, log.end_offsets)
     pointer = SnapshotStore(str(tmp_path / "view")).latest()
     assert pointer is not None
-    assert pointer.meta["digest"] == digest
+    assert pointer.meta["digest"] == answer["digest"]
     assert pointer.meta["incomplete"] == []
     assert {(row["partition"], row["offset"]): row["verdict"] for row in archived(tmp_path)} == verdicts
 

@@ -340,3 +340,15 @@ async def is_due(world: World) -> str | None:
         return await asyncio.wait_for(world.balancer._due(), 0.5)
     except TimeoutError:
         return None
+
+
+def behind(world: World) -> None:
+    world.channel.current = False
+
+
+def safe(world: World) -> None:
+    world.channel.mode = "safe"
+
+
+def leaving(world: World) -> None:
+    world.channel.draining = True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from spark.channel.fold import GroupFold, Line, OverruledKey
+from spark.channel.fold import GroupFold, Line
 from spark.channel.plan import (
     BatchContents,
     BatchStep,
@@ -24,11 +25,30 @@ from statechannel.engine.cold_start import decode_mark
 from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead
+from statechannel.protocol.overruling import OverruledState
+from statechannel.protocol.view import Judgement
 from statechannel.protocol.view_rows import KeyRow, restore
+from statechannel.replay import auditor
 from statechannel.replay.survey import FormatStop
 
 LAG_MS = 3_600_000
 Group = tuple[int, str]
+
+
+def audited(
+    records: list[RecordRead], ends: dict[int, int], now_ms: int = 0
+) -> tuple[dict[str, Any], dict[tuple[int, int], str]]:
+    """The core's answer, and its verdicts by partition and offset."""
+    verdicts: dict[tuple[int, int], str] = {}
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        verdicts[record.partition, record.offset] = judgement.verdict.value
+
+    apart = {number: [r for r in records if r.partition == number] for number in ends}
+    answer = auditor.audit(
+        apart, end_offsets=ends, read="auto", now_ms=now_ms, compaction_lag_ms=LAG_MS, observe=observe
+    )
+    return answer, verdicts
 
 
 def group_of(key: bytes | None) -> str:
@@ -84,7 +104,7 @@ class PureTable:
     archive: list[tuple[int, int, Line]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     growing: dict[int, int] = field(default_factory=dict)
-    differences: list[OverruledKey] = field(default_factory=list)
+    differences: list[OverruledState] = field(default_factory=list)
     now_ms: int = 0
 
     def process(self, batch: Iterable[RecordRead]) -> None:

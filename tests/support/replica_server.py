@@ -1,16 +1,13 @@
 """Answers `/digest` and `/dump` as a broker does, for views that a test has made."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 
 import orjson
 
 from statechannel.broker.observe.replica_digest import PartitionCopy, ReplicaCopy, digest_document, dump_lines
 from statechannel.protocol.view import View
 from statechannel.protocol.view_copy import ViewCopier
-from tests.support.waits import WAIT_S
+from tests.support import metric_servers
 
 
 def copy_of(views: dict[int, View], unknown: frozenset[int] = frozenset()) -> ReplicaCopy:
@@ -22,28 +19,13 @@ def copy_of(views: dict[int, View], unknown: frozenset[int] = frozenset()) -> Re
     return ReplicaCopy("b1", "b1-1", "0", 1, parts)
 
 
-@contextmanager
-def serving(views: dict[int, View], **answers: bytes) -> Iterator[str]:
+def serving(views: dict[int, View], **answers: bytes) -> AbstractContextManager[str]:
     """The URL of a replica; `answers` stand in the place of what it would say (`digest`, `dump`)."""
     copy = copy_of(views)
     bodies = {"digest": orjson.dumps(digest_document(copy)), "dump": "".join(dump_lines(copy)).encode()} | answers
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = bodies.get(self.path.strip("/"))
-            self.send_response(404 if body is None else 200)
-            self.end_headers()
-            self.wfile.write(body or b"")
+    def answer(path: str, _: object) -> tuple[int, bytes]:
+        body = bodies.get(path.strip("/"))
+        return (404, b"") if body is None else (200, body)
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(WAIT_S)
+    return metric_servers.serving(answer)

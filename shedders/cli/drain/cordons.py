@@ -12,12 +12,12 @@ from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import WHY_MAX, PolicyKey, made_key
-from shedders.policies.topic import PolicyWriteOutcome
 from shedders.queries.policies import CordonRow, drain_id_of, read_policies
 from statechannel.cli.kit.failures import CommandError
 from statechannel.clocks import moment, now_ms
 from statechannel.conditions.kinds import DRAIN_ENDS
 from statechannel.errors import ExitCode, NotFoundError
+from statechannel.operations.outcomes import Answer
 from statechannel.queries.connection import Connection
 from statechannel.queries.registry import read_registry
 
@@ -165,11 +165,11 @@ def _require(done: PolicyWriteResult, what: str) -> None:
     written = done.written
     if written is None:
         return
-    if written.outcome is PolicyWriteOutcome.REJECTED:
+    if written.outcome is Answer.REJECTED:
         code = ExitCode.REJECTED if written.error is None else written.error.exit_code
         hint = "" if written.error is None else written.error.hint
         raise CommandError(f"the {what} was not written: {written.reason}", hint=hint, code=code)
-    if written.outcome is PolicyWriteOutcome.UNKNOWN:
+    if written.outcome is Answer.UNKNOWN:
         raise CommandError(
             f"unknown whether the {what} was written: {written.reason}",
             hint="Check with `statechannel policy list --kind cordon`; repeating the command is safe.",

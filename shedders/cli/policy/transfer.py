@@ -13,7 +13,7 @@ import orjson
 from shedders.cli.options import write_file
 from shedders.policies.effective import PolicyEntry
 from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
-from shedders.policies.topic import PolicyWriteOutcome, write_policy
+from shedders.policies.topic import write_policy
 from shedders.queries.policies import book_of, topic_of
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
@@ -22,6 +22,7 @@ from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
 from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
+from statechannel.operations.outcomes import Answer
 from statechannel.protocol.side_record import InvalidRecord
 from statechannel.queries.connection import Connection
 from statechannel.queries.live_log import naming_address
@@ -100,8 +101,8 @@ def _write(connection: Connection, records: list[PolicyRecord]) -> None:
             ended = write_policy(
                 connection.client, topic_of(connection), record.key, record, timeout_s=connection.timeout_s
             )
-            if ended.outcome is not PolicyWriteOutcome.ACCEPTED:
-                code = ExitCode.UNKNOWN if ended.outcome is PolicyWriteOutcome.UNKNOWN else ExitCode.KAFKA_FAILED
+            if ended.outcome is not Answer.ACCEPTED:
+                code = ExitCode.UNKNOWN if ended.outcome is Answer.UNKNOWN else ExitCode.KAFKA_FAILED
                 raise CommandError(
                     f"{record.key.text}: {ended.outcome}: {ended.reason}",
                     hint=f"{number} policies are written. Run the same command again to write the rest.",

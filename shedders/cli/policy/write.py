@@ -29,6 +29,7 @@ from statechannel.cli.kit.requests import user_at_host
 from statechannel.clocks import duration, moment, now_ms
 from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode, NotFoundError
+from statechannel.operations.outcomes import Answer
 from statechannel.protocol.bundle import DOTS, is_bundle
 from statechannel.queries.channel_view import read_channel
 from statechannel.queries.connection import Connection
@@ -369,11 +370,11 @@ def report_result(done: PolicyWriteResult, connection: Connection, output: Outpu
     if output is Output.JSON:
         print_json(done.fields())
     record, written, replaced = done.record, done.written, done.replaced
-    if written is not None and written.outcome is PolicyWriteOutcome.REJECTED:
+    if written is not None and written.outcome is Answer.REJECTED:
         error = written.error
         code = ExitCode.REJECTED if error is None else error.exit_code
         raise CommandError(f"rejected: {written.reason}", hint="" if error is None else error.hint, code=code)
-    if written is not None and written.outcome is PolicyWriteOutcome.UNKNOWN:
+    if written is not None and written.outcome is Answer.UNKNOWN:
         raise CommandError(
             f"unknown: {written.reason}",
             hint=f"Check with `statechannel policy get {done.key.kind} {done.key.name}`.",

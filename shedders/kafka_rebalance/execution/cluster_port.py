@@ -47,7 +47,7 @@ _GONE: Final = (kafka_python.UnknownTopicOrPartitionError, kafka_python.UnknownT
 
 
 class ClusterPort:
-    """Implementation of the runner's `Port`.
+    """A cluster as the runner sees it. What fails before it is sent raises StateChannelError.
 
     Args:
         plan: Its topics are read; of other topics only under-replicated partitions and reassignments.
@@ -68,7 +68,7 @@ class ClusterPort:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
-        """Read the cluster; see `Port`.
+        """Read the cluster; `full`: with all under-replicated partitions and copied bytes; with settings of `configs`.
 
         Reassignments are read first: one that ends between the two answers then appears to be still in flight.
         """

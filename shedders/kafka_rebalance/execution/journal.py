@@ -216,7 +216,7 @@ class ExecutionLedger:
         self._heard = OperatorRequests()
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
-        """See `runner.LedgerPort`. Events that the topic did not accept are sent again with the next; the journal has them."""
+        """Write an event durably. What the topic did not accept is sent again with the next event; the journal has it."""
         if event == "batch":
             self._on_batch(facts)
         self._number += 1
@@ -246,7 +246,7 @@ class ExecutionLedger:
         self.flush()
 
     def read_requests(self) -> tuple[OperatorRequests, str]:
-        """See `runner.LedgerPort`; while the topic cannot be read, the last requests hold."""
+        """Requests of operators, and the executor that has taken over, if any; the last ones while the topic cannot be read."""
         try:
             book = self._topic.read()
         except KafkaAdapterError:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shedders.kafka_rebalance.execution.machine import RESTORE_S, ExecutionMachine
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, GO_ON
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
-    Configs,
     Effect,
     Elect,
     ExecutionEnd,
@@ -20,7 +19,6 @@ from shedders.kafka_rebalance.execution.values import (
     JournalWrite,
     MoveDirs,
     Observation,
-    OperatorRequests,
     SetConfigs,
     StopKind,
     Submit,
@@ -29,43 +27,12 @@ from shedders.kafka_rebalance.execution.values import (
 from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey, Resource
+    from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
+    from shedders.kafka_rebalance.execution.journal import ExecutionLedger
     from shedders.kafka_rebalance.settings import PaceSettings
 
 FAST_POLL_S = 0.1
 _DONE = CallAnswer(outcome=CallOutcome.ACCEPTED)
-
-
-class Port(Protocol):
-    """Port to a cluster. Observations, and calls that fail before they are sent, may raise StateChannelError."""
-
-    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
-        """Observe the cluster; `full`: with all under-replicated partitions and copied bytes; with settings of `configs`."""
-
-    def set_configs(self, changes: Configs) -> CallAnswer:
-        """Set or delete configuration."""
-
-    def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> CallAnswer:
-        """Request replica lists."""
-
-    def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Elect preferred leaders."""
-
-    def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Cancel reassignments."""
-
-    def move_dirs(self, targets: Mapping[ReplicaKey, str]) -> CallAnswer:
-        """Request log directories."""
-
-
-class LedgerPort(Protocol):
-    """Port for events, and for requests of operators."""
-
-    def write(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Write an event durably."""
-
-    def read_requests(self) -> tuple[OperatorRequests, str]:
-        """Requests of operators, and the other executor that has taken over, if any. Never raises."""
 
 
 class Runner:
@@ -74,8 +41,8 @@ class Runner:
     def __init__(
         self,
         machine: ExecutionMachine,
-        port: Port,
-        ledger: LedgerPort,
+        port: ClusterPort,
+        ledger: ExecutionLedger,
         pace: PaceSettings,
         *,
         now_s: Callable[[], float],

@@ -247,13 +247,6 @@ class ProgressMark:
     busy_s: float = 0.0
 
 
-def mark_of(event: Mapping[str, Any]) -> ProgressMark:
-    """A mark as the journal has it."""
-    return ProgressMark(
-        at_ms=int(event.get("at_ms", 0)), bytes_done=int(event["bytes_done"]), busy_s=float(event["busy_s"])
-    )
-
-
 @dataclass(slots=True)
 class ExecutionHistory:
     """State folded from events: all that the cluster itself does not show.
@@ -342,7 +335,9 @@ class ExecutionHistory:
                 self.pace.update(event["pace"])
                 self.marks.clear()
             case ExecutionEvent.PROGRESS:
-                mark = mark_of(event)
+                mark = ProgressMark(
+                    at_ms=int(event.get("at_ms", 0)), bytes_done=int(event["bytes_done"]), busy_s=float(event["busy_s"])
+                )
                 self.marks.append(mark)
                 self.first_mark = self.first_mark or mark
             case ExecutionEvent.REMARK:

@@ -131,7 +131,10 @@ def plan_partitions(
         id=identity(layout.cluster_id, fingerprint, moves, dir_moves),
         cluster_id=layout.cluster_id,
         layout=fingerprint,
-        topic_ids={name: layout.topics[name].topic_id for name in _topics_of(moves, dir_moves)},
+        topic_ids={
+            name: layout.topics[name].topic_id
+            for name in sorted({move.topic for move in moves} | {move.topic for move in dir_moves})
+        },
         made_at_ms=layout.read_at_ms,
         request=orjson.loads(orjson.dumps(request, default=dict, option=orjson.OPT_NON_STR_KEYS)),
         goals=outcomes,
@@ -306,10 +309,6 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
     worse = goal.hard and after.excess > work.before.excess
     status = GoalStatus.INFEASIBLE if bound or worse else better
     return GoalOutcome(**result, status=status, witness=goal.witness(search))
-
-
-def _topics_of(moves: Sequence[PartitionMove], dir_moves: Sequence[LogDirMove]) -> list[str]:
-    return sorted({move.topic for move in moves} | {move.topic for move in dir_moves})
 
 
 def _dir_moves(search: Search, works: list[_Work]) -> tuple[LogDirMove, ...]:

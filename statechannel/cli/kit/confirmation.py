@@ -60,7 +60,7 @@ def confirm(
         return False
     if yes:
         return True
-    if not _has_terminal():
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr)):
         if final:
             raise UsageError(
                 "this cannot be undone and needs a confirmation, and there is no terminal to ask on; nothing was changed",
@@ -76,11 +76,6 @@ def confirm(
 
 def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _has_terminal() -> bool:
-    """Whether a person sees the question and can answer; a closed stream is None."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _agrees() -> bool:

@@ -80,11 +80,6 @@ def test_a_move_counts_from_the_moment_it_is_booked() -> None:
     assert on_the_way(booked().moves) == {"z": [B]}
 
 
-def test_load_is_neither_made_nor_lost() -> None:
-    before, after = small(), adjusted(small(), booked().moves)
-    assert sum(cpu(before, name) for name in "xyz") == pytest.approx(sum(cpu(after, name) for name in "xyz"))
-
-
 def test_what_cannot_be_booked() -> None:
     moves = booked()
     cluster = small()

@@ -62,14 +62,18 @@ class Settings(StrategySettings):
     share: float = Field(default=0.5, ge=0, description="Not used.")
 
 
-class Good:
-    """Moves the first bundle of the broker with most to the one with fewest, if both have a sound report."""
+class Mine:
+    """What every strategy has."""
 
     name: ClassVar[str] = "mine"
     Settings: ClassVar[type[StrategySettings]] = Settings
 
     def __init__(self, settings: StrategySettings) -> None:
         self.settings = settings
+
+
+class Good(Mine):
+    """Moves the first bundle of the broker with most to the one with fewest, if both have a sound report."""
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         del memory
@@ -212,14 +216,8 @@ def test_each_rule_catches_who_breaks_it(expected: type[Any], rule: str) -> None
     assert rule in broken_rules(expected)
 
 
-class First:
+class First(Mine):
     """Takes the first candidate."""
-
-    name: ClassVar[str] = "mine"
-    Settings: ClassVar[type[StrategySettings]] = Settings
-
-    def __init__(self, settings: StrategySettings) -> None:
-        self.settings = settings
 
     def choose(self, cluster: Cluster, candidates: Sequence[str]) -> str | None:
         return min(candidates, default=None)
@@ -266,14 +264,8 @@ def test_placements_are_tried_too() -> None:
     assert broken_rules(Counting, "placement") == ["it counts or ignores bundles in flight to a broker"]
 
 
-class Middle:
+class Middle(Mine):
     """Cuts at the topics in the middle."""
-
-    name: ClassVar[str] = "mine"
-    Settings: ClassVar[type[StrategySettings]] = Settings
-
-    def __init__(self, settings: StrategySettings) -> None:
-        self.settings = settings
 
     def positions(self, bundle: Bundle) -> Sequence[int]:
         return [topic.position for topic in bundle.topics]

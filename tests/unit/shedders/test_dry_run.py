@@ -206,19 +206,6 @@ def test_what_a_filter_refuses_stays_and_says_so() -> None:
     assert decision.after(60.0).bundles == base.bundles
 
 
-def test_two_moves_that_are_harmless_alone_break_no_policy() -> None:
-    base = cluster(1, replace(UNEVEN, namespaces=2))
-    idle = base.broker_names[-1]
-    policies = Policies(anti_affinity={"tenant/ns-0": "g", "tenant/ns-1": "g"})
-    result = next(item for item in base.bundles_of[base.broker_names[0]] if item.namespace == "tenant/ns-0")
-    other = next(item for item in base.bundles_of[base.broker_names[0]] if item.namespace == "tenant/ns-1")
-    # Only these two are left, so that apart is possible.
-    base = replace(base, policies=policies, bundles={result.name: result, other.name: other})
-    decision = decide(base, fixed(move(result, idle), move(other, idle)), {}, pipeline())
-    assert [each.bundle for each in decision.moves] == [result.name]
-    assert "anti-affinity" in (decision.checked[1].refused or "")
-
-
 def test_nobody_but_the_source_may_take_it_so_it_stays() -> None:
     base = cluster(1, UNEVEN)
     source = base.broker_names[0]

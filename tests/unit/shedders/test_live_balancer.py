@@ -22,7 +22,19 @@ from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.engine import commands
 from statechannel.engine.commands import Done, Rejected
 from statechannel.protocol.states import State
-from tests.support.live_balancer import World, four_bundles, is_due, key, load, move, plan_once, settle
+from tests.support.live_balancer import (
+    World,
+    behind,
+    four_bundles,
+    is_due,
+    key,
+    leaving,
+    load,
+    move,
+    plan_once,
+    safe,
+    settle,
+)
 from tests.support.waits import WAIT_S
 
 
@@ -93,18 +105,6 @@ def off(world: World) -> None:
 
 def off_by_setting(world: World) -> None:
     world.change(balancing=False)
-
-
-def behind(world: World) -> None:
-    world.channel.current = False
-
-
-def safe(world: World) -> None:
-    world.channel.mode = "safe"
-
-
-def leaving(world: World) -> None:
-    world.channel.draining = True
 
 
 def unusable(world: World) -> None:

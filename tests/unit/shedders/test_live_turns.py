@@ -15,7 +15,7 @@ from shedders.model.cluster import Policies
 from shedders.model.plan import in_turn
 from shedders.policies.effective import EffectivePolicies
 from statechannel.engine.commands import Done, Rejected
-from tests.support.live_balancer import Channel, World, key, load, move, settle
+from tests.support.live_balancer import Channel, World, behind, key, leaving, load, move, safe, settle
 
 
 @pytest.fixture
@@ -71,18 +71,6 @@ def gone(world: World) -> None:
 
 def released(world: World) -> None:
     world.channel.in_flight[key(1)] = "b3"
-
-
-def safe(world: World) -> None:
-    world.channel.mode = "safe"
-
-
-def leaving(world: World) -> None:
-    world.channel.draining = True
-
-
-def behind(world: World) -> None:
-    world.channel.current = False
 
 
 def silent(world: World) -> None:

@@ -15,9 +15,10 @@ from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import BadPolicyError, PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode, made_key
-from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
+from shedders.policies.topic import PolicyWritten
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import NotFoundError
+from statechannel.operations.outcomes import Answer
 
 A = "t/n/0x00000000_0x80000000"
 CLUSTER = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A, "b2")})
@@ -133,7 +134,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     def delete(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
         assert record is None
         deleted.append(key)
-        return PolicyWritten(PolicyWriteOutcome.ACCEPTED, "")
+        return PolicyWritten(Answer.ACCEPTED, "")
 
     monkeypatch.setattr(write, "book_of", lambda *_: laid.book)
     monkeypatch.setattr(write, "live_cluster", lambda _: CLUSTER)

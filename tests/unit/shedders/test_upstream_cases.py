@@ -222,14 +222,10 @@ def test_bundles_of_one_plan_are_placed_on_the_same_data(guarded: bool) -> None:
     ]
 
 
-def test_the_filter_of_fewest_bundles_sees_nothing_of_the_plan_either() -> None:
-    decision = shed(case("d5-herding"), MODULAR)
+@pytest.mark.parametrize("flags", [(), ("filters.fewest_bundles=false", "filters.max_topics=1")])
+def test_filters_see_nothing_of_the_plan_either(flags: tuple[str, ...]) -> None:
     # b and c have none of the namespace: both are fewest for each of the three bundles, and b has the fewest messages.
-    assert [move.destination for move in decision.moves] == ["b:80", "b:80", "b:80"]
-
-
-def test_the_filter_of_topics_sees_nothing_of_the_plan_either() -> None:
-    decision = shed(case("d5-herding"), MODULAR, "filters.fewest_bundles=false", "filters.max_topics=1")
+    decision = shed(case("d5-herding"), MODULAR, *flags)
     assert [move.destination for move in decision.moves] == ["b:80", "b:80", "b:80"]
 
 

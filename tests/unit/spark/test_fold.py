@@ -10,30 +10,14 @@ from spark.channel.fold import FoldPlan, GroupFold
 from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.view import Judgement
-from statechannel.replay import auditor
 from statechannel.replay.survey import FormatStop, ReadFacts
 from tests.support.cold_start_logs import cold_start_log
-from tests.support.pure_table import LAG_MS, PureTable
+from tests.support.pure_table import LAG_MS, PureTable, audited
 from tests.twin import loggen
 from tests.twin.compaction import compact
 from tests.unit.core.against_twin import KNOBS, record_of, seeds
 
 CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(12)]
-
-
-def audited(records: list[RecordRead], ends: dict[int, int], now_ms: int) -> tuple[dict, dict[tuple[int, int], str]]:
-    """The core's answer, and its verdicts."""
-    verdicts: dict[tuple[int, int], str] = {}
-
-    def observe(record: RecordRead, judgement: Judgement) -> None:
-        verdicts[record.partition, record.offset] = judgement.verdict.value
-
-    apart = {number: [r for r in records if r.partition == number] for number in ends}
-    answer = auditor.audit(
-        apart, end_offsets=ends, read="auto", now_ms=now_ms, compaction_lag_ms=LAG_MS, observe=observe
-    )
-    return answer, verdicts
 
 
 def batches(records: list[RecordRead], generator: Random) -> list[list[RecordRead]]:
@@ -57,7 +41,7 @@ def test_any_cut_is_as_good_as_none(knobs: str, seed: int) -> None:
     table = PureTable(len(log.end_offsets), records)
     for piece in batches(list(records), Random(seed)):
         table.process(piece)
-    answer, verdicts = audited(records, log.end_offsets, 0)
+    answer, verdicts = audited(records, log.end_offsets)
     stopped = {int(number): item["offset"] for number, item in answer.get("stopped", {}).items()}
     expected = {
         place: verdict for place, verdict in verdicts.items() if place[0] not in stopped or place[1] < stopped[place[0]]
@@ -81,7 +65,7 @@ def test_it_goes_on_behind_an_upgrade(seed: int) -> None:
     table.topic = known
     for piece in batches(known, Random(seed)):
         table.process(piece)
-    answer, verdicts = audited(known, log.end_offsets, 0)
+    answer, verdicts = audited(known, log.end_offsets)
     assert table.verdicts() == verdicts
     assert table.digest() == answer["digest"]
     assert not any(place.stop for place in table.places.values())
