@@ -14,7 +14,6 @@ from shedders.decisions.history import decision_read
 from shedders.decisions.topic import describe_decision_topic
 from shedders.policies.kinds import PolicyKind, kind_of
 from shedders.policies.record import made_key
-from shedders.policies.topic import PolicyWriteOutcome
 from shedders.queries.policies import DRAIN, POLICY
 from statechannel.broker.request_writer import balancer_args
 from statechannel.clocks import now_ms
@@ -79,7 +78,7 @@ class DrainBody(ActionBody):
 
 _CHANGE: Final[Sequence[Keys]] = (
     (PolicyKind, "kind"), (str, "name"), (bool, "override deleted superseded"), (dict[str, Any] | None, "value"),
-    (str | None, "by why reason"), (int | None, "until_ms offset logged_at_ms"), (PolicyWriteOutcome | None, "outcome"),
+    (str | None, "by why reason"), (int | None, "until_ms offset logged_at_ms"), (Answer | None, "outcome"),
     (POLICY | None, "replaced"), (list[str], "contradictions"),
 )  # fmt: skip
 _OF_ALL: Final[Sequence[Keys]] = ((bool, "dry_run"), (list[str], "notes"))

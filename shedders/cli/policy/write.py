@@ -18,7 +18,7 @@ from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
 from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
-from shedders.policies.topic import DeletionNote, PolicyWriteOutcome, PolicyWritten, write_policy
+from shedders.policies.topic import DeletionNote, PolicyWritten, write_policy
 from shedders.queries.policies import book_of, topic_of, unapplied_at
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
