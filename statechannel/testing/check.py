@@ -157,13 +157,14 @@ class _Check:
             self._steps.append(monitor.steps)
 
     def _check_steps(self) -> None:
-        """A machine that is busy makes a step long now and then; one that blocks does so each time."""
+        """A busy machine makes a step long now and then; a hook that blocks does so each time that the same order is repeated."""
         for hook in Hook:
             runs = [steps[hook] for steps in self._steps if hook in steps]
             each = len(runs) // _REPEATS
-            repeats = [max(runs[start : start + each]) for start in range(0, each * _REPEATS, each)] if each else [0.0]
-            if min(repeats) > self._blocked_s:
-                text = f"{hook} kept the event loop for {min(repeats):.2f} s"
+            repeats = (runs[start : start + each] for start in range(0, each * _REPEATS, each or 1))
+            longest_s = max(map(min, zip(*repeats, strict=True)), default=0.0)
+            if longest_s > self._blocked_s:
+                text = f"{hook} kept the event loop for {longest_s:.2f} s"
                 self._findings.add(HookPromise.YIELDS, text, hook=hook, bundle="")
 
     def _run_story(self, name: str, story: Story) -> None:
