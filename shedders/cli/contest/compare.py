@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from shedders.cli.contest.options import (
-    Contenders,
-    Jobs,
-    OutFolder,
-    Seeds,
-    contender_names,
-    need_extra,
-    parse_seeds,
-    write_pictures,
-)
+from shedders.cli.contest.options import contender_names, need_extra, parse_seeds, write_pictures
 from shedders.cli.options import make_folder, registered, say_written, show_grid, snapshot_from, write_file
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
@@ -68,10 +59,27 @@ def compare(
             metavar="[SCENARIO|FILE]...", help="Names of scenarios, or scenario files. Default: all built-in scenarios."
         ),
     ] = None,
-    contenders: Contenders = None,
-    seeds: Seeds = "1-5",
-    jobs: Jobs = 1,
-    out: OutFolder = None,
+    contenders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--contenders",
+            metavar="NAMES",
+            help="`default`, `all`, or names separated by commas or blanks; may be repeated. `simulate list` shows them.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str,
+        typer.Option(
+            "--seeds", metavar="SEEDS", help="Seeds, e.g. 1-5 or 1,2,7. Significance tests need at least six."
+        ),
+    ] = "1-5",
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Folder for results, tables and plots. Results in it are reused."
+        ),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Repeat runs whose results are in --out.")] = False,
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Include the held-out scenarios, which were not used for tuning.")
