@@ -150,12 +150,8 @@ OURS: Final = "ours"
 class SourceKind(StrEnum):
     SCENARIO = "scenario"
     """A scenario, by its name or file; each seed makes another trace of it."""
-    TRACE = "trace"
-    """A saved trace, by its file; seed 1 is the trace as it is, others have a little noise (`varied`)."""
     SNAPSHOT = "snapshot"
     """A cluster at a moment, by its file; each seed makes other noise around it."""
-    HISTORY = "history"
-    """Load reports of a cluster, by their file; seeds as of a trace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ or long average; those without any share the rest of their broker's report evenl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
@@ -21,8 +21,8 @@ from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import UNSEEN
 from shedders.contest.contenders import AS_IT_IS, Contender, contender
 from shedders.contest.demand_noise import DemandVariation, noise_layers
-from shedders.contest.trace import CORE, SETTLE_S, Demand, Namespace, Trace, TraceMachine, Units, settled_spans
-from shedders.model.cluster import Bundle, Cluster
+from shedders.contest.trace import CORE, Demand, Namespace, Trace, TraceMachine, Units, settled_spans
+from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.strategy import KINDS
 from shedders.snapshots.cluster import cluster_of
 from shedders.snapshots.file import SnapshotError
@@ -39,6 +39,11 @@ IDLE_PERCENT: Final = 3.0
 """CPU that is taken to be used without traffic, where a broker uses that much."""
 MESSAGE_CPU: Final = 25e-6 * CORE
 """CPU of a message, in percent of a core a second, where no broker reports both."""
+SETTLE_S: Final = 900.0
+"""Time from the start from which balance is judged."""
+STEP_S: Final = 20.0
+NOISE: Final = ((0.1, 60.0),)
+"""Layers of noise: standard deviation in parts of a unit's demand, and seconds between two draws."""
 _USUAL: Final = TraceMachine("usual")
 _RATES: Final = attrgetter(*Demand._fields[:4])
 
@@ -48,30 +53,29 @@ def rates_of(known: Any) -> Floats:
     return np.array(_RATES(known), np.float64)
 
 
-def shares(rates: Floats, whole: Floats) -> Floats:
-    """Share of each row of rates in the whole: the mean of its shares of messages and bytes, or of those that are there."""
+def shares(rates: Floats) -> Floats:
+    """Share of each row of rates in all: the mean of its shares of messages and bytes, or of those that are there."""
+    whole = rates.sum(axis=0)
     parts = [
-        rates[..., kind].sum(axis=-1) / whole[kind].sum()
-        for kind in (slice(0, 2), slice(2, 4))
-        if whole[kind].sum() > 0
+        rates[:, kind].sum(axis=1) / whole[kind].sum() for kind in (slice(0, 2), slice(2, 4)) if whole[kind].sum() > 0
     ]
-    return np.mean(parts, axis=0) if parts else np.zeros(rates.shape[:-1])
+    return np.mean(parts, axis=0) if parts else np.zeros(len(rates))
 
 
-def reported(load: BrokerLoad, machine: TraceMachine) -> Floats:
-    """What a broker reports of its traffic, as the rows of `Demand`; its idle CPU is left out."""
-    rates = rates_of(load)
+def used_by_traffic(load: BrokerLoad, machine: TraceMachine) -> Floats:
+    """CPU and direct memory that a broker reports, as in `Demand`, without its idle CPU."""
     busy = load.cpu.usage - machine.cores * machine.idle_percent
-    cpu = max(0.0, busy) if load.cpu.limit > 0 else rates[:2].sum() * MESSAGE_CPU
-    return np.array([*rates, cpu, load.direct_memory.usage])
+    cpu = max(0.0, busy) if load.cpu.limit > 0 else rates_of(load)[:2].sum() * MESSAGE_CPU
+    return np.array([cpu, load.direct_memory.usage])
 
 
-def machine_of(name: str, load: BrokerLoad | None, remarks: list[str], domain: str | None = None) -> TraceMachine:
+def machine_of(broker: Broker, remarks: list[str]) -> TraceMachine:
     """The machine that a broker reports.
 
     Args:
         remarks: What has to be assumed of it is added.
     """
+    name, load, domain = broker.name, broker.load, broker.domain
     if load is None:
         remarks.append(f"{name} reported nothing: a usual machine of {_USUAL.cores:g} cores is assumed")
         return TraceMachine(name, domain=domain)
@@ -99,10 +103,10 @@ def machine_of(name: str, load: BrokerLoad | None, remarks: list[str], domain: s
     )
 
 
-def places(lower: int, upper: int, count: int = PARTS) -> list[int]:
-    """`count` evenly spaced positions in a range of the ring; fewer in a smaller range."""
+def places(lower: int, upper: int) -> list[int]:
+    """`PARTS` evenly spaced positions in a range of the ring; fewer in a smaller range."""
     width = upper - lower + (upper == FULL_UPPER)
-    count = max(1, min(count, width))
+    count = max(1, min(PARTS, width))
     return [lower + width * (2 * part + 1) // (2 * count) for part in range(count)]
 
 
@@ -131,19 +135,8 @@ def namespaces_of(
 TOPIC_SESSIONS: Final = 2
 
 
-def from_snapshot(
-    snapshot: Snapshot,
-    *,
-    name: str = "snapshot",
-    seed: int = 1,
-    hours: float = 2.0,
-    step_s: float = 20.0,
-    noise: Sequence[tuple[float, float]] = ((0.1, 60.0),),
-) -> Trace:
+def from_snapshot(snapshot: Snapshot, *, name: str = "snapshot", seed: int = 1, hours: float = 2.0) -> Trace:
     """Make a trace that continues a snapshot with its load and some noise.
-
-    Args:
-        noise: Layers of noise: standard deviation in parts of a unit's demand, and seconds between two draws.
 
     Raises:
         SnapshotError: It has no broker, or no bundle.
@@ -153,7 +146,7 @@ def from_snapshot(
         raise SnapshotError(name, ["a trace needs at least one broker and one bundle"], hint="Take another snapshot.")
     remarks: list[str] = []
     brokers = [cluster.brokers[name] for name in cluster.broker_names]
-    machines = [machine_of(broker.name, broker.load, remarks, broker.domain) for broker in brokers]
+    machines = [machine_of(broker, remarks) for broker in brokers]
     demands = _demands(cluster, {machine.name: machine for machine in machines}, remarks)
     owners = {key: bundle.owner if bundle.owner in cluster.brokers else None for key, bundle in cluster.bundles.items()}
     ranges = defaultdict(list)
@@ -165,20 +158,20 @@ def from_snapshot(
     if gaps:
         remarks.append(f"{gaps} parts of rings belong to no bundle of the snapshot: bundles without load are put there")
     units, base = _units(cluster, demands, {namespace.name: number for number, namespace in enumerate(namespaces)})
-    steps = max(1, int(hours * 3_600 // step_s))
-    variation = DemandVariation(len(units.position), noise_layers(seed, noise, len(units.position)))
+    steps = max(1, int(hours * 3_600 // STEP_S))
+    variation = DemandVariation(len(units.position), noise_layers(seed, NOISE, len(units.position)))
     return Trace(
         name=name,
         about=f"A cluster of {len(machines)} brokers and {len(cluster.bundles)} bundles, going on as in its snapshot.",
         seed=seed,
-        step_s=step_s,
+        step_s=STEP_S,
         steps=steps,
         machines=machines,
         namespaces=namespaces,
         units=units,
-        judged=settled_spans([(0.0, 0.0)], SETTLE_S, steps * step_s),
+        judged=settled_spans([(0.0, 0.0)], SETTLE_S, steps * STEP_S),
         base=base,
-        rows=lambda step: variation.at(step * step_s),
+        rows=lambda step: variation.at(step * STEP_S),
         remarks=remarks,
     )
 
@@ -200,8 +193,7 @@ def _demands(cluster: Cluster, machines: Mapping[str, TraceMachine], remarks: li
             remarks.append(f"{broker.name} has {unknown} bundles without figures: they share the rest of its report")
         rates = np.stack([rest if own is None else own for own in known])
         if broker is not None and broker.load is not None:
-            used = reported(broker.load, machines[broker.name])[4:]
-            columns = np.outer(shares(rates, rates.sum(axis=0)), used)
+            columns = np.outer(shares(rates), used_by_traffic(broker.load, machines[broker.name]))
         else:
             columns = np.outer(rates[:, :2].sum(axis=1), [MESSAGE_CPU, 0.0])
         demands |= zip((bundle.name for bundle in bundles), np.hstack([rates, columns]), strict=True)
@@ -229,7 +221,7 @@ def _units(cluster: Cluster, demands: Mapping[str, Floats], namespaces: Mapping[
         # What the topics do not add up to lies somewhere in the bundle.
         spread = places(parts.lower, parts.upper) if left.any() or not at else []
         rates = np.array([*named, *(left / len(spread) for _ in spread)])
-        part = shares(rates, rates.sum(axis=0)) if rates.any() else np.full(len(rates), 1 / len(rates))
+        part = shares(rates) if rates.any() else np.full(len(rates), 1 / len(rates))
         wants.append(np.hstack([rates, np.outer(part, demand[4:])]))
         sessions = 0 if bundle.stats is None else bundle.stats.sessions
         each = max(1, sessions // len(rates)) if sessions else TOPIC_SESSIONS

@@ -8,16 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from shedders.contest.history import read_history
-from shedders.contest.history_trace import from_history
 from shedders.contest.outcome import SourceKind, TraceSource
-from shedders.contest.recorded import load as load_trace
-from shedders.contest.recorded import varied
-from shedders.contest.scenario import HELD_OUT, Scenario, ScenarioError, load_scenario, scenarios
+from shedders.contest.scenario import HELD_OUT, Scenario, load_scenario, scenarios
 from shedders.contest.snapshot_trace import from_snapshot
 from shedders.contest.trace import Trace
 from shedders.contest.workload import UPSETTING, scenario_trace
-from shedders.snapshots.file import read_snapshot
+from shedders.snapshots.file import SnapshotError, read_snapshot
 
 USUAL_BUNDLES_MAX: Final = 5_000
 """With more a run takes minutes, and all contenders with five seeds hours."""
@@ -53,16 +49,17 @@ def is_steady(scenario: Scenario) -> bool:
     return not (scenario.changes or wave or later or upset)
 
 
-def file_source(kind: SourceKind, path: Path, *, hours: float = 2.0) -> TraceSource:
-    """The source that a file is: a saved trace, a snapshot, a history; its name is that of the file.
+def snapshot_source(path: Path, *, hours: float) -> TraceSource:
+    """The source that a snapshot in a file is; its name is that of the file.
 
     Raises:
-        ScenarioError: It cannot be read.
+        SnapshotError: It cannot be read.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ScenarioError.unreadable(str(path), error) from error
+        raise SnapshotError.unreadable(str(path), error) from error
+    kind = SourceKind.SNAPSHOT
     digest = hashlib.sha256(f"{kind} {hours} ".encode() + content).hexdigest()
     return TraceSource(kind, path.stem, str(path), digest, hours=hours)
 
@@ -73,16 +70,11 @@ def make_trace(source: TraceSource, seed: int) -> Trace:
     Raises:
         StateChannelError: The scenario or file is missing or unusable.
     """
-    where = Path(source.where)
     match source.kind:
         case SourceKind.SCENARIO:
             return scenario_trace(load_scenario(source.where), seed)
-        case SourceKind.TRACE:
-            return varied(load_trace(where), seed)
         case SourceKind.SNAPSHOT:
-            return from_snapshot(read_snapshot(where), name=source.name, seed=seed, hours=source.hours)
-        case SourceKind.HISTORY:
-            return varied(from_history(read_history(where), name=source.name), seed)
+            return from_snapshot(read_snapshot(Path(source.where)), name=source.name, seed=seed, hours=source.hours)
 
 
 def usual_scenarios(*, held_out: bool) -> tuple[list[str], list[str]]:

@@ -196,11 +196,7 @@ class Trace:
         if not 0 <= step < self.steps:
             raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
         rows = self.rows(step)
-        return Demand(*rows) if self.base is None else scaled(self.base, rows)
-
-
-def scaled(demand: Demand, factors: Floats) -> Demand:
-    return Demand(*(column * factors for column in demand))
+        return Demand(*(rows if self.base is None else (column * rows for column in self.base)))
 
 
 def sums(where: Ints, values: Floats, count: int) -> Floats:
@@ -221,10 +217,6 @@ def absent_at_start(events: Iterable[TraceEvent]) -> set[str]:
         if event.broker:
             first.setdefault(event.broker, event.what)
     return {name for name, what in first.items() if what is TraceEventKind.JOIN}
-
-
-SETTLE_S: Final = 900.0
-"""Time after a disturbance from which balance is judged, in traces without a scenario."""
 
 
 def together(times: Iterable[float], settle_s: float, end_s: float) -> list[tuple[float, float]]:

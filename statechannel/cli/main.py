@@ -61,7 +61,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "strategy": "Installed strategies: list, show, check",
         "shed": "Moves of bundles between brokers: plan",
         "place": "Destinations of bundles: plan",
-        "simulate": "Compare strategies on the same traces, in virtual time: list, run, compare, generate, replay-live",
+        "simulate": "Compare strategies on the same traces, in virtual time: list, run, compare, generate",
         "snapshot": "Snapshots of a cluster: take, check, schema",
         "partitions": "Kafka's own partitions: measure load, plan a rebalance, show it, execute it, roll it back",
     },

@@ -99,18 +99,10 @@ def test_run_is_repeated_bit_for_bit(run: Run) -> None:
     assert first == second
 
 
-def test_a_saved_trace_is_run_as_its_scenario(run: Run) -> None:
-    result = loaded(run("simulate", "run", "tiny.toml", "--save-trace", "t.npz", "--output", "json"))
-    again = loaded(run("simulate", "run", "--trace", "t.npz", "--output", "json"))
-    assert again["digest"] == result["digest"]
-
-
 def test_bad_words_for_run_are_told(run: Run) -> None:
-    refused(run("simulate", "run"), ExitCode.USAGE, "a scenario or --trace is required")
-    refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "mutually exclusive")
+    assert run("simulate", "run").exit_code == ExitCode.USAGE
     refused(run("simulate", "run", "clam"), ExitCode.BAD_EXPORT, "did you mean calm?")
     refused(run("simulate", "run", "none.toml"), ExitCode.BAD_EXPORT, "none.toml", "No such file")
-    refused(run("simulate", "run", "--trace", "tiny.toml"), ExitCode.BAD_EXPORT, "tiny.toml")
     refused(run("simulate", "run", "tiny.toml", "--contender", "our"), ExitCode.BAD_SETTINGS, "unknown contender `our`")
     setting = "ours,shedding.weighted-move.no_such=1"
     refused(run("simulate", "run", "tiny.toml", "--contender", setting), ExitCode.BAD_SETTINGS, "no_such")
@@ -168,8 +160,6 @@ def test_bad_words_for_compare_are_told(run: Run) -> None:
         assert run("simulate", "compare", "tiny.toml", "--seeds", seeds).exit_code == ExitCode.USAGE
     refused(run("simulate", "compare", "tiny.toml", "--snapshot", "s.json"), ExitCode.USAGE, "mutually exclusive")
     refused(run("simulate", "compare", "--snapshot", "s.json"), ExitCode.BAD_EXPORT, "s.json")
-    refused(run("simulate", "compare", "--trace", "t.npz"), ExitCode.BAD_EXPORT, "t.npz")
-    refused(run("simulate", "compare", "--history", "h.jsonl"), ExitCode.BAD_EXPORT, "h.jsonl")
     refused(run("simulate", "compare", "tiny.toml", "--contenders", "nobody"), ExitCode.BAD_SETTINGS, "nobody")
     refused(run("simulate", "compare", "tiny.toml", "--contenders", "ours,foo"), ExitCode.BAD_SETTINGS, "foo")
     refused(run("simulate", "compare", "tiny.toml", "--contenders", ""), ExitCode.BAD_SETTINGS, "no name")
@@ -185,18 +175,6 @@ def test_seeds_as_people_write_them() -> None:
 # --- one's own cluster ----------------------------------------------------------------------------------------------------
 
 
-def test_a_trace_of_ones_own_is_one_table(run: Run) -> None:
-    assert run("simulate", "run", "tiny.toml", "--save-trace", "mine.npz").exit_code == 0
-    words = ("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1")
-    (part,) = loaded(run(*words, "--output", "json"))["scenarios"]
-    assert (part["scenario"], part["best"]) == ("mine", ["ours"])
-    shown = run(*words, "--out", "out").stdout
-    assert shown.startswith("mine: ")
-    for text in (shown, Path("out/tables.md").read_text()):
-        assert all(name in text for name in TWO.split())
-        assert "used for tuning" not in text, "nothing is summed up over scenarios"
-
-
 def test_a_snapshot_takes_part_with_what_its_cluster_does_now(run: Run) -> None:
     """And noise differs from seed to seed."""
     snapshot = snapshot_of(cluster(7, Shape(brokers=4, bundles_each=6, hot=1, topics_each=2)))
@@ -210,7 +188,11 @@ def test_a_snapshot_takes_part_with_what_its_cluster_does_now(run: Run) -> None:
     assert "threshold, round-robin" in now["about"]
     assert len(set(now["digests"].values())) == 2
     # Settings count: other ones make another contender.
-    assert run(*words, "--seeds", "1", "--out", "out").exit_code == 0
+    shown = run(*words, "--seeds", "1", "--out", "out").stdout
+    assert shown.startswith("s: ")
+    for text in (shown, Path("out/tables.md").read_text()):
+        assert "as-it-is" in text
+        assert "used for tuning" not in text, "nothing is summed up over scenarios"
     other = settings.model_copy(update={"shedding": {"threshold": {"threshold_percent": 6.0}}})
     write_snapshot(snapshot.model_copy(update={"strategies": strategies, "settings": other}), Path("s.json"))
     assert "were there already" not in run(*words, "--seeds", "1", "--out", "out").stderr

@@ -1,35 +1,29 @@
-"""`statechannel simulate list|run|compare|generate|replay-live`: simulation of strategies on the same traces."""
+"""`statechannel simulate list|run|compare|generate`: simulation of strategies on the same traces."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from shedders.cli.contest.compare import compare
 from shedders.cli.contest.options import need_extra, write_pictures
-from shedders.cli.contest.replay_live import replay_live
 from shedders.cli.options import make_folder, say_written, show_grid, write_file
-from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import OutputAs, OutputBesideFile
 from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
 from statechannel.cli.kit.progress import progress
-from statechannel.errors import ExitCode
-
-if TYPE_CHECKING:
-    from shedders.contest.trace import Trace
 
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Compare strategies on the same traces, in virtual time: list, run, compare, generate, replay-live.",
+    help="Compare strategies on the same traces, in virtual time: list, run, compare, generate.",
 )
 
 
 @app.callback()
 def group() -> None:
-    """Compare strategies on the same traces, in virtual time: list, run, compare, generate, replay-live."""
+    """Compare strategies on the same traces, in virtual time: list, run, compare, generate."""
 
 
 @app.command("list")
@@ -85,20 +79,17 @@ def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
 @app.command()
 def run(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO|FILE]", help="Name of a scenario, or a scenario file.")
-    ] = None,
+        str,
+        typer.Argument(
+            metavar="SCENARIO|FILE", help="Name of a scenario, or a scenario file; `simulate list` shows the names."
+        ),
+    ],
     contender: Annotated[
         str, typer.Option("--contender", metavar="NAME", help="Contender to run; `simulate list` shows the names.")
     ] = "ours",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Random seed of the scenario.")
     ] = 1,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Run a saved trace instead of a scenario.")
-    ] = None,
-    save_trace: Annotated[
-        Path | None, typer.Option("--save-trace", metavar="FILE", help="Save the trace, to run it again.")
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Folder for the outcome and its plot (PNG and SVG)."),
@@ -106,31 +97,19 @@ def run(
     output: OutputBesideFile = Output.TABLE,
 ) -> None:
     """Run one contender on one scenario and show the results."""
-    if scenario is not None and trace is not None:
-        raise CommandError(
-            "a scenario and --trace are mutually exclusive", hint="Use one of them.", code=ExitCode.USAGE
-        )
-    if scenario is None and trace is None:
-        raise CommandError(
-            "a scenario or --trace is required",
-            hint="`statechannel simulate list` shows the scenarios.",
-            code=ExitCode.USAGE,
-        )
     need_extra()
     from shedders.contest import contenders
+    from shedders.contest.scenario import load_scenario
     from shedders.contest.tables import outcome_grid
+    from shedders.contest.workload import scenario_trace
     from shedders.contest.world import simulate
 
     who = contenders.contender(contender)
-    demanded = _demanded(scenario, seed, trace)
+    trace = scenario_trace(load_scenario(scenario), seed)
     folder = None if out is None else make_folder(out)
-    if save_trace is not None:
-        from shedders.contest import recorded
-
-        recorded.save(demanded, save_trace)
-    with progress(f"{who.name} on {demanded.name}", 100) as shown:
-        outcome = simulate(demanded, who, progress=lambda part: shown(100 * part))
-    written = [] if save_trace is None else [save_trace]
+    with progress(f"{who.name} on {trace.name}", 100) as shown:
+        outcome = simulate(trace, who, progress=lambda part: shown(100 * part))
+    written = []
     if folder is not None:
         from shedders.contest.plots import scenario_picture
         from shedders.contest.runner import file_name
@@ -139,7 +118,7 @@ def run(
         document = folder / f"{name}.json"
         write_file(document, outcome.model_dump_json(indent=1).encode() + b"\n")
         picture = scenario_picture([outcome], title=f"{outcome.scenario}, seed {outcome.seed}")
-        written += [document, *write_pictures(folder, name, picture)]
+        written = [document, *write_pictures(folder, name, picture)]
     if output is Output.JSON:
         print_json({"digest": outcome.digest(), **outcome.model_dump(mode="json")})
     else:
@@ -181,16 +160,4 @@ def generate(
     print_table(columns, [[row[column] for column in columns] for row in rows])
 
 
-def _demanded(scenario: str | None, seed: int, trace: Path | None) -> Trace:
-    if trace is not None:
-        from shedders.contest import recorded
-
-        return recorded.load(trace)
-    from shedders.contest.scenario import load_scenario
-    from shedders.contest.workload import scenario_trace
-
-    return scenario_trace(load_scenario(str(scenario)), seed)
-
-
 app.command()(compare)
-app.command("replay-live")(replay_live)

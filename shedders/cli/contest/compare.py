@@ -9,38 +9,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
-from shedders.cli.contest.options import (
-    Contenders,
-    Jobs,
-    OutFolder,
-    Seeds,
-    contender_names,
-    need_extra,
-    parse_seeds,
-    write_pictures,
-)
+from shedders.cli.contest.options import contender_names, need_extra, parse_seeds, write_pictures
 from shedders.cli.options import make_folder, registered, say_written, show_grid, snapshot_from, write_file
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
 from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
-from statechannel.clocks import duration
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.contest.comparison import ContestComparison
     from shedders.contest.contenders import Contender
     from shedders.contest.outcome import RunResult, TraceSource
-
-
-LEAST_S: Final = 300.0
-"""Shortest useful history: strategies wait for several hits before they move anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +36,7 @@ class CompareOptions:
     Attributes:
         contenders: Values of the option; empty: the default contenders.
         again: Repeat runs whose results are in the folder.
-        own_cluster: One trace of a real cluster: nothing is summed up over scenarios.
+        own_cluster: One snapshot of a real cluster: nothing is summed up over scenarios.
         command: Command line that repeats the comparison, for people.
     """
 
@@ -73,10 +59,27 @@ def compare(
             metavar="[SCENARIO|FILE]...", help="Names of scenarios, or scenario files. Default: all built-in scenarios."
         ),
     ] = None,
-    contenders: Contenders = None,
-    seeds: Seeds = "1-5",
-    jobs: Jobs = 1,
-    out: OutFolder = None,
+    contenders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--contenders",
+            metavar="NAMES",
+            help="`default`, `all`, or names separated by commas or blanks; may be repeated. `simulate list` shows them.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        str,
+        typer.Option(
+            "--seeds", metavar="SEEDS", help="Seeds, e.g. 1-5 or 1,2,7. Significance tests need at least six."
+        ),
+    ] = "1-5",
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes.")] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Folder for results, tables and plots. Results in it are reused."
+        ),
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="Repeat runs whose results are in --out.")] = False,
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Include the held-out scenarios, which were not used for tuning.")
@@ -89,35 +92,20 @@ def compare(
             help="A snapshot of your cluster (design/snapshot.md) instead of scenarios.",
         ),
     ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history", metavar="FILE", help="Load reports of your cluster, recorded by `simulate replay-live`."
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace instead of scenarios.")
-    ] = None,
     hours: Annotated[
         float | None,
         typer.Option("--hours", min=0.05, max=168, help="How long the load of a snapshot continues. Default: 2."),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Compare contenders on the same traces: of scenarios, or of your cluster by a snapshot, a history or a trace."""
-    options = {"snapshot": snapshot, "history": history, "trace": trace}
-    own = {kind: str(where) for kind, where in options.items() if where is not None}
-    if len(own) > 1 or (own and (scenarios or held_out)):
+    """Compare contenders on the same traces: of scenarios, or of your cluster by a snapshot."""
+    if snapshot is not None and (scenarios or held_out):
         raise CommandError(
-            "scenarios, --snapshot, --history and --trace are mutually exclusive",
-            hint="Use one of them.",
-            code=ExitCode.USAGE,
+            "scenarios and --snapshot are mutually exclusive", hint="Use one of them.", code=ExitCode.USAGE
         )
     if hours is not None and snapshot is None:
         raise CommandError(
-            "--hours requires --snapshot",
-            hint="The length of a scenario, history or trace is fixed.",
-            code=ExitCode.USAGE,
+            "--hours requires --snapshot", hint="The length of a scenario is fixed.", code=ExitCode.USAGE
         )
     chosen_seeds = parse_seeds(seeds)
     need_extra()
@@ -128,55 +116,41 @@ def compare(
         out=None if out is None else make_folder(out),
         again=again,
         output=output,
-        own_cluster=bool(own),
+        own_cluster=snapshot is not None,
         command=shlex.join(["statechannel", *sys.argv[1:]]),
     )
-    if not own:
+    if snapshot is None:
         contest(asked, scenario_sources(scenarios or [], held_out=held_out))
         return
-    [(kind, where)] = own.items()
     with scratch_folder(asked.out) as folder:
-        source, extra = own_source(kind, where, folder, connect, hours=hours or 2.0)
-        contest(asked, [source], extra)
+        source, as_it_is = own_source(snapshot, folder, connect, hours=hours or 2.0)
+        contest(asked, [source], [as_it_is])
 
 
-def own_source(
-    kind: str, where: str, folder: Path, connect: Connect, *, hours: float
-) -> tuple[TraceSource, list[Contender]]:
-    """Trace source of a cluster, and an additional contender: the settings that a snapshot's cluster uses now.
+def own_source(where: str, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, Contender]:
+    """Trace source of a snapshot, and a contender: the settings that its cluster uses now.
 
     Args:
-        kind: Of the file: `snapshot`, `history` or `trace`.
-        where: Path of the file; of a snapshot also a registered word, such as `live`.
+        where: Path of the file, or a registered word, such as `live`.
         folder: A live snapshot is written there, for every process to read.
 
     Raises:
-        StateChannelError: The source cannot be read, or cannot be converted to a trace.
+        StateChannelError: The snapshot cannot be read, or cannot be converted to a trace.
     """
-    from shedders.contest.outcome import SourceKind
     from shedders.contest.snapshot_trace import present
-    from shedders.contest.sources import file_source, make_trace
+    from shedders.contest.sources import make_trace, snapshot_source
 
-    path, extra = Path(where), list["Contender"]()
-    if kind == SourceKind.SNAPSHOT:
-        taken = snapshot_from(where, connect)
-        extra.append(present(taken))
-        if where in registered():
-            path = folder / f"{where}-snapshot.json"
-            write_snapshot(taken, path)
-    source = file_source(SourceKind(kind), path, hours=hours)
-    # A source without a trace is reported here, not by each run.
+    path, taken = Path(where), snapshot_from(where, connect)
+    as_it_is = present(taken)
+    if where in registered():
+        path = folder / f"{where}-snapshot.json"
+        write_snapshot(taken, path)
+    source = snapshot_source(path, hours=hours)
+    # A snapshot without a trace is reported here, not by each run.
     trace = make_trace(source, 1)
-    span_s = trace.steps * trace.step_s
-    if kind == SourceKind.HISTORY and span_s < LEAST_S:
-        raise CommandError(
-            f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed",
-            hint="Record for longer (--for 30m), or extend the present load: `simulate compare --snapshot live`.",
-            code=ExitCode.UNDETERMINED,
-        )
     for remark in trace.remarks:
         say(f"note: {remark}")
-    return replace(source, about=trace.about), extra
+    return replace(source, about=trace.about), as_it_is
 
 
 def scenario_sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:

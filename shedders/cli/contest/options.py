@@ -1,13 +1,11 @@
-"""Options and helpers of the commands of `simulate`: the extra that they need, seeds, plots."""
+"""Helpers of the commands of `simulate`: the extra that they need, seeds, plots."""
 
 from __future__ import annotations
 
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from shedders.cli.options import write_file
 from statechannel.cli.kit.failures import CommandError
@@ -24,24 +22,6 @@ SEEDS_MAX: Final = 1_000
 SEED_MAX: Final = 2**31
 _NEXT = re.compile(r",(?=[a-z][a-z-]*(?:[,;\s]|$)|[a-z]+/)")
 _SPAN = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
-
-Contenders = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--contenders",
-        metavar="NAMES",
-        help="`default`, `all`, or names separated by commas or blanks; may be repeated. `simulate list` shows them.",
-    ),
-]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes.")]
-Seeds = Annotated[
-    str,
-    typer.Option("--seeds", metavar="SEEDS", help="Seeds, e.g. 1-5 or 1,2,7. Significance tests need at least six."),
-]
-OutFolder = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Folder for results, tables and plots. Results in it are reused."),
-]
 
 
 def need_extra() -> None:

@@ -5,7 +5,6 @@ import orjson
 import pytest
 
 from shedders.contest.contenders import contender
-from shedders.contest.recorded import load, save
 from shedders.contest.snapshot_trace import from_snapshot, places
 from shedders.contest.world import simulate
 from shedders.model.cluster import Cluster
@@ -121,30 +120,24 @@ def test_nothing_to_simulate_is_refused():
         from_snapshot(snapshot_of(Cluster({}, {})))
 
 
-def test_it_goes_on_with_noise_and_can_be_saved_and_run(tmp_path):
+def test_it_goes_on_with_noise_and_can_be_run():
     some = {"owner": "b1", "stats": rates(20.0)}
-    trace = from_snapshot(snapshot(both(some, some)), hours=0.5, noise=[(0.1, 60.0)])
+    trace = from_snapshot(snapshot(both(some, some)), hours=0.5)
     assert trace.steps == 90
     assert trace.demand(30).cpu.sum() == pytest.approx(400, rel=0.15)
     assert not np.array_equal(trace.demand(30).cpu, trace.demand(31).cpu)
-    assert np.array_equal(from_snapshot(snapshot(both(some, some)), noise=[]).demand(9).cpu, trace.base.cpu)
-    save(trace, tmp_path / "a.npz")
-    loaded = load(tmp_path / "a.npz")
-    assert loaded.remarks == trace.remarks
-    name = "extensible/transfer+least-resource-usage@recommended"
-    outcome = simulate(loaded, contender(name))
+    outcome = simulate(trace, contender("extensible/transfer+least-resource-usage@recommended"))
     assert outcome.measures.max_over_mean > 1
-    assert simulate(trace, contender(name)).digest() == outcome.digest()
 
 
 @pytest.mark.parametrize(
-    ("lower", "upper", "count", "expected"),
+    ("lower", "upper", "expected"),
     [
-        (0, 16, 4, [2, 6, 10, 14]),
-        (0, 2, 8, [0, 1]),
-        (7, 8, 8, [7]),
-        (0xFFFFFFFE, 0xFFFFFFFF, 8, [0xFFFFFFFE, 0xFFFFFFFF]),
+        (0, 64, [4, 12, 20, 28, 36, 44, 52, 60]),
+        (0, 2, [0, 1]),
+        (7, 8, [7]),
+        (0xFFFFFFFE, 0xFFFFFFFF, [0xFFFFFFFE, 0xFFFFFFFF]),
     ],
 )
-def test_places_lie_inside(lower, upper, count, expected):
-    assert places(lower, upper, count) == expected
+def test_places_lie_inside(lower, upper, expected):
+    assert places(lower, upper) == expected

@@ -1,25 +1,17 @@
-"""From names and files to traces: which scenarios are steady, which are too large, and recorded traces with noise."""
+"""From names and files to traces: which scenarios are steady and which are too large."""
 
 import dataclasses
 
-import numpy as np
-import pytest
-
 from shedders.cli.contest.options import contender_names
-from shedders.contest.outcome import SourceKind
-from shedders.contest.recorded import AS_RECORDED, save
 from shedders.contest.scenario import load_scenario, scenarios
 from shedders.contest.snapshot_trace import AS_IT_IS, present
 from shedders.contest.sources import (
     chosen_scenarios,
-    file_source,
     is_steady,
-    make_trace,
     name_apart,
     scenario_source,
     usual_scenarios,
 )
-from shedders.contest.workload import scenario_trace
 from shedders.snapshots.cluster import snapshot_of
 from tests.support.snapshots import Shape, cluster
 
@@ -64,41 +56,6 @@ def test_sources_of_one_name_are_told_apart():
 
 def test_the_digest_is_of_the_content():
     assert scenario_source("calm").digest == scenario_source("calm").digest != scenario_source("jitter").digest
-
-
-@pytest.fixture
-def saved(tmp_path):
-    path = tmp_path / "t.npz"
-    save(scenario_trace(load_scenario("swap-trap"), 3), path)
-    return file_source(SourceKind.TRACE, path)
-
-
-def test_seed_1_is_what_was_recorded(saved):
-    recorded = scenario_trace(load_scenario("swap-trap"), 3)
-    same = make_trace(saved, AS_RECORDED)
-    for step in (0, 7, recorded.steps - 1):
-        for item, other in zip(same.demand(step), recorded.demand(step), strict=True):
-            assert np.array_equal(item, other)
-
-
-def test_other_seeds_waver_a_little_and_repeat_in_any_order(saved):
-    same, first, again, other = (make_trace(saved, seed) for seed in (AS_RECORDED, 2, 2, 3))
-    assert (first.seed, first.steps, first.machines) == (2, same.steps, same.machines)
-    steps = list(range(0, same.steps, 9))
-    backwards = {step: again.demand(step) for step in reversed(steps)}
-    ratios = []
-    for step in steps:
-        mine, plain = first.demand(step), same.demand(step)
-        assert all(np.array_equal(bundle, two) for bundle, two in zip(mine, backwards[step], strict=True))
-        assert not np.array_equal(mine.cpu, other.demand(step).cpu)
-        there = plain.cpu > 0
-        factors = mine.cpu[there] / plain.cpu[there]
-        # All that a topic wants goes up and down together.
-        assert np.allclose(mine.msg_rate_in[there], plain.msg_rate_in[there] * factors)
-        ratios.append(factors)
-    every = np.concatenate(ratios)
-    assert abs(float(every.mean()) - 1) < 0.01
-    assert 0.08 < float(every.std()) < 0.15
 
 
 def test_what_a_snapshots_cluster_does_is_a_contender():
