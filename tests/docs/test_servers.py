@@ -27,22 +27,22 @@ GATED = """
 import asyncio, os, pathlib
 from notes_store import NotesStore
 
-gate, on_own = pathlib.Path(os.environ["NOTES_FILE"] + ".gate"), NotesStore.on_own
+gate, on_release = pathlib.Path(os.environ["NOTES_FILE"] + ".gate"), NotesStore.on_release
 
-async def gated(store, bundle, generation):
+async def gated(store, bundle, generation, destination):
     while gate.exists():
         gate.with_suffix(".reached").touch()
         await asyncio.sleep(0.01)
-    await on_own(store, bundle, generation)
+    await on_release(store, bundle, generation, destination)
 
-NotesStore.on_own = gated
+NotesStore.on_release = gated
 if __name__ == "__main__":
     import sys, notes_aiohttp
     asyncio.run(notes_aiohttp.main(*sys.argv[1:]))
 else:
     from notes_fastapi import app
 """
-"""The examples, with a gate that keeps the next owner of a bundle from taking it."""
+"""The examples, with a gate that keeps an owner from releasing a bundle."""
 
 
 def free_port() -> int:
@@ -178,7 +178,10 @@ async def test_a_broker_hands_over_before_its_port_closes(
                     servers.gate.touch()
                     os.kill(pids.get(leaving.broker) or int(leaving.broker.rpartition("-")[2]), signal.SIGTERM)
                     await until(servers.reached.exists, log)
-                    open_yet = [await is_open(url) for _ in range(5)]
+                    open_yet = []
+                    for _ in range(5):
+                        open_yet.append(await is_open(url))
+                        await asyncio.sleep(0.5)  # longer than a server needs to end without any bundles
                     servers.gate.unlink()
                     assert all(open_yet), "its port was closed, and a bundle was still here"
                     while await is_open(url):  # noqa: ASYNC110 - another process closes it
