@@ -57,6 +57,7 @@ from loaddata.samples.strict_json import (
     write_document,
 )
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import UnreadableFileError, opened
 
 LAYOUT_FORMAT: Final = "kafka-layout/1"
 _PREFERRED: Final = -1
@@ -361,13 +362,13 @@ def read_loads_file(path: Path, *, cluster: str = "", completeness_min: float = 
     """
     file = newest(path)
     try:
-        with file.open("rb") as lines:
+        with opened(file) as lines:
             head = _head(lines.readline(LINE_BYTES_MAX), file)
             if cluster and head["cluster"] and head["cluster"] != cluster:
                 raise LoadsFileError(f"{file} has loads of the cluster {head['cluster']}, not of {cluster}")
             of = dict(_loads_in(lines, file))
-    except OSError as error:
-        raise LoadsFileError(f"{file} cannot be read: {error.strerror or error}") from error
+    except UnreadableFileError as error:
+        raise LoadsFileError(f"{file} {error}") from error
     if len(of) != head["partitions"]:
         raise LoadsFileError(f"{file} has loads of {len(of)} partitions, but its first line says {head['partitions']}")
     kept = {place: load for place, load in of.items() if load.completeness >= completeness_min}

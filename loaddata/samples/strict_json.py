@@ -16,7 +16,7 @@ import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from statechannel.errors import StateChannelError
-from statechannel.files import new_file
+from statechannel.files import READ_BYTES_MAX, UnreadableFileError, new_file, read_bytes
 
 Document = TypeVar("Document")
 Thing = TypeVar("Thing", bound=Hashable)
@@ -24,14 +24,12 @@ Refuse = Callable[[str, str], StateChannelError]
 """Makes the error of a file: what is wrong, and what to do."""
 
 STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-SIZE_MAX_BYTES: Final = 1 << 31
 NUMBER_MAX: Final = 2**62
 """Larger whole numbers would not fit into the arrays of the planner."""
 Amount = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 SHOWN_MAX: Final = 8
 _FOUND_MAX: Final = 60
-_BOM: Final = b"\xef\xbb\xbf"
 _CHECK: Final = "Check the path."
 
 
@@ -39,24 +37,15 @@ class _IrregularError(Exception):
     """JSON that Python would accept and we do not: a name twice, NaN or Infinity."""
 
 
-def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES) -> bytes:
-    """All of a file.
-
-    Args:
-        path: A plain file: no device or pipe, which might never end.
-    """
+def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = READ_BYTES_MAX) -> bytes:
+    """All of a file."""
     try:
-        if path.exists() and not path.is_file():
-            raise refuse(f"{path} is not a file", _CHECK)
-        size_bytes = path.stat().st_size
-        if size_bytes > size_max_bytes:
-            raise refuse(f"{path} has {size_bytes} bytes, at most {size_max_bytes} are read", _CHECK)
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise refuse(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", _CHECK) from error
+        raw = read_bytes(path, size_max_bytes)
+    except UnreadableFileError as error:
+        raise refuse(f"{path} {error}", _CHECK) from error
     if not raw.strip():
         raise refuse(f"{path} is empty", _CHECK)
-    return raw.removeprefix(_BOM)
+    return raw
 
 
 def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mapping[str, Any]:

@@ -31,6 +31,7 @@ from loaddata.report.record import (
     decode_top_bundles,
 )
 from shedders.snapshots.file import SHOWN_MAX, FaultyFileError, sentences
+from statechannel.files import UnreadableFileError, opened
 from statechannel.protocol.bundle import parse_key
 from statechannel.suggestions import shown
 
@@ -83,11 +84,11 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
     """
     where = shown(str(path))
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield _record(line, f"{where}, line {number}")
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+    except UnreadableFileError as error:
         raise HistoryError.unreadable(where, error) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections import Counter
@@ -19,6 +18,7 @@ from loaddata.bulk import uncollected
 from shedders.model.patterns import compiled
 from shedders.snapshots.model import FORMAT, KIND, BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import UnreadableFileError, read_bytes
 from statechannel.protocol.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
 from statechannel.suggestions import nearest
 
@@ -44,7 +44,9 @@ class FaultyFileError(StateChannelError):
 
     @classmethod
     def unreadable(cls, where: str, error: Exception) -> Self:
-        return cls(where, [f"it cannot be read: {getattr(error, 'strerror', None) or error}"], hint="Check the path.")
+        known = isinstance(error, UnreadableFileError)
+        why = error if known else f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        return cls(where, [f"it {why}"], hint="Check the path.")
 
     @classmethod
     def unwritable(cls, where: str, error: Exception) -> Self:
@@ -60,11 +62,8 @@ def read_limited(path: Path, where: str, most_bytes: int, failure: type[FaultyFi
         failure: Error to raise if the file cannot be read or is too large.
     """
     try:
-        size_bytes = path.stat().st_size
-        if size_bytes > most_bytes:
-            raise failure(where, [f"it has {size_bytes} bytes, more than {most_bytes}"], hint="Check the path.")
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        return read_bytes(path, most_bytes)
+    except UnreadableFileError as error:
         raise failure.unreadable(where, error) from error
 
 

@@ -308,10 +308,14 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     taken = FileSource(path).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert figures(taken) == [(0, 700, 5_120.5, 10, 0.025), (2, 900, None, None, None)]
     assert {sample.taken_at_ms for sample in taken.samples} == {60_000}
-    assert sorted(taken.remarks) == sorted(
-        f"1 lines of {path}: {why}"
-        for why in (InvalidSampleReason.OTHER_CLUSTER, InvalidSampleReason.FIGURE, InvalidSampleReason.FIELDS)
-    )
+    assert sorted(taken.remarks) == [
+        f"{path}, line {line}: {why}"
+        for line, why in (
+            (4, InvalidSampleReason.OTHER_CLUSTER),
+            (5, InvalidSampleReason.FIGURE),
+            (6, InvalidSampleReason.FIELDS),
+        )
+    ]
     lines = tmp_path / "samples.jsonl"
     with lines.open("wb") as file:
         assert write_samples(file, taken.samples) == 2
