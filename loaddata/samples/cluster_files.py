@@ -175,7 +175,7 @@ def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     """
     raw = read_raw(path, LayoutUnusableError)
     names = top_level(raw, path, LayoutUnusableError, hint=_LAYOUT_HINT)
-    checked_format(names.get("format"), LAYOUT_FORMAT, path, LayoutUnusableError, hint=_LAYOUT_HINT)
+    checked_format(names, LAYOUT_FORMAT, path, LayoutUnusableError, hint=_LAYOUT_HINT)
     file = validated(raw, _ADAPTER, path, LayoutUnusableError, hint=_LAYOUT_HINT)
     faults = list(_faults(file))
     if faults:

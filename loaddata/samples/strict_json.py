@@ -31,6 +31,7 @@ TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 SHOWN_MAX: Final = 8
 _FOUND_MAX: Final = 60
 _CHECK: Final = "Check the path."
+_LOOKED_AT_BYTES: Final = 4_096
 
 
 class _IrregularError(Exception):
@@ -46,6 +47,27 @@ def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = READ_BYTES_MAX
     if not raw.strip():
         raise refuse(f"{path} is empty", _CHECK)
     return raw
+
+
+_FROM_CLUSTER: Final = (
+    "Sizes, directories and replicas are read from the cluster: `statechannel partitions layout --out FILE`."
+)
+_OPTIONS: Final = "Use the options of `statechannel partitions plan`, such as --topics, --goals and --remove-brokers."
+_SHOW: Final = "Only `statechannel partitions show FILE` reads it, also with --layout."
+_TEXTS: Final = (
+    (rb"(?m)^Querying brokers for log dir|^Received log dir", "the output of kafka-log-dirs", _FROM_CLUSTER),
+    (rb"(?m)^\s*Topic: \S+\s+(?:TopicId|PartitionCount|Partition):", "the output of kafka-topics", _FROM_CLUSTER),
+    (rb"(?m)^apiVersion:", "a Kubernetes resource in YAML, such as a KafkaRebalance", _OPTIONS),
+    (rb"(?m)^(?:Current partition replica |Proposed partition re)assignment",
+     "the output of kafka-reassign-partitions", f"{_SHOW} Of what is not from --generate keep only the JSON."),
+)  # fmt: skip
+_NAMES: Final = {
+    frozenset({"topics"}): ("topics to move for kafka-reassign-partitions --generate", _OPTIONS),
+    frozenset({"partitions"}): ("an assignment for kafka-reassign-partitions", _SHOW),
+    frozenset({"brokers"}): ("the output of kafka-log-dirs", _FROM_CLUSTER),
+    frozenset({"brokerCapacities"}): ("Cruise Control's file of capacities", "Name it with `plan --capacities FILE`."),
+}
+"""Files of other tools, by what a line begins with, or by their outermost names without `version`; and what is needed instead."""
 
 
 def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mapping[str, Any]:
@@ -72,14 +94,18 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
     except _IrregularError as error:
         raise refuse(f"{where}: {error}", hint) from error
     except ValueError as error:
+        for start, what, instead in _TEXTS:
+            if re.search(start, raw[:_LOOKED_AT_BYTES]):
+                raise refuse(f"{where} is not JSON, but {what}", instead) from error
         raise refuse(f"{where} is not JSON: {error}", hint) from error
     if value is not None or not last:
         raise refuse(f"{where}: expected an object, found {cut(repr(value))}", hint)
     return last[0]
 
 
-def checked_format(format_name: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
-    """Refuse another format; an unknown version of the same one has a hint of its own."""
+def checked_format(names: Mapping[str, Any], wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
+    """Refuse another format; an unknown version of the same one has a hint of its own, as have files of other tools."""
+    format_name = names.get("format")
     if format_name == wanted:
         return
     kind = wanted.partition("/")[0]
@@ -88,6 +114,8 @@ def checked_format(format_name: object, wanted: str, where: object, refuse: Refu
             f"{where}: format {cut(format_name)} is not known, this version reads {wanted}",
             "It was written by another version: create it again with this one, or update.",
         )
+    if foreign := _NAMES.get(frozenset(names) - {"version"}):
+        raise refuse(f"{where} is not a {kind}, but {foreign[0]}", foreign[1])
     actual = "has no format" if format_name is None else f"has format {cut(repr(format_name))}"
     raise refuse(f"{where} is not a {kind}: it {actual}, expected {wanted}", hint)
 

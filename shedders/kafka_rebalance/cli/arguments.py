@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 import typer
 
 from shedders.kafka_rebalance.planning.request import (
+    CPU_MAX,
     BrokerCapacity,
     Capacities,
     GoalChoice,
@@ -239,6 +240,14 @@ class PlanOptions:
             "--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."
         ),
     ] = None
+    may_stay: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--may-stay",
+            metavar="PATTERN",
+            help="Topics that stay even on brokers and disks that are emptied (RE2, whole name); may be repeated.",
+        ),
+    ] = None
     topics: Annotated[
         list[str] | None,
         typer.Option("--topics", metavar="PATTERN", help="Topics that may move (RE2, whole name); may be repeated."),
@@ -270,7 +279,10 @@ class PlanOptions:
         ),
     ] = None
     capacities: Annotated[
-        Path | None, typer.Option("--capacities", metavar="FILE", help="TOML file with capacities per broker.")
+        Path | None,
+        typer.Option(
+            "--capacities", metavar="FILE", help="Capacities per broker: TOML, or Cruise Control's capacity.json."
+        ),
     ] = None
     worsen_at_most: Annotated[
         str | None,
@@ -382,6 +394,7 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
         if asked.offline_brokers is None
         else parse_brokers(asked.offline_brokers, "--offline-brokers"),
         excluded_topics=tuple(dict.fromkeys([*settings.plan.excluded_topics, *(asked.exclude or ())])),
+        staying_topics=tuple(dict.fromkeys(asked.may_stay or ())),
         topics=tuple(dict.fromkeys(asked.topics or ())),
         replication_factor=asked.replication_factor,
         replicas_max=asked.replicas_max,
@@ -442,7 +455,7 @@ def _with(default: BrokerCapacity, text: str) -> BrokerCapacity:
         )
     if name == "cpu":
         share = _share(value)
-        if not 0 < share <= 1:
+        if not 0 < share <= CPU_MAX:
             raise usage_error(f"--capacity {text}: must be more than 0 and at most 1", "Use cpu=0.8 or cpu=80%.")
         return replace(default, cpu=share)
     parse = parse_amount if name == "disk" else parse_rate

@@ -476,17 +476,26 @@ def _foreign_plan(
 
     wanted = parse_reassignment(raw, str(file))
     source = seen(connect, settings, file=layout)
-    moves = moves_of(wanted, source.layout, source.loads, where=str(file))
-    same = len(wanted) - len(moves)
+    moves, dir_moves, unlooked = moves_of(wanted, source.layout, source.loads, where=str(file))
+    changed = {move.key for move in moves} | {move.key[:2] for move in dir_moves} | {each[:2] for each in unlooked}
+    same = len(wanted) - len(changed)
+    remarks = [f"{same} of the {count(len(wanted), 'partition')} of the file stay as they are"] if same else []
+    if unlooked:
+        topic, number, broker = unlooked[0]
+        remarks.append(
+            f"the present directories of {count(len(unlooked), 'replica')} that the file names one for are not known, such as of "
+            f"{topic}-{number} on broker {broker}: what Kafka copies between disks there is not shown"
+        )
     fingerprint = source.layout.fingerprint()
     return ReassignmentPlan(
-        id=hashlib.sha256(fingerprint.encode() + to_json(moves)).hexdigest()[:16],
+        id=hashlib.sha256(fingerprint.encode() + to_json(moves, "after", dir_moves)).hexdigest()[:16],
         cluster_id=source.layout.cluster_id,
         layout=fingerprint,
         request={"mode": "given by Kafka's own tool"},
         brokers=broker_changes(source.layout, source.loads, moves),
         moves=moves,
-        remarks=(f"{same} of the {len(wanted)} partitions of the file stay as they are",) if same else (),
+        dir_moves=dir_moves,
+        remarks=(*source.loads.remarks, *remarks),
     )
 
 

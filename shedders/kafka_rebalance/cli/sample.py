@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from shedders.kafka_rebalance.cli.arguments import expanded, need_extra, partitions_settings, usage_error
+from shedders.model.amounts import count
 from statechannel import clocks
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
@@ -73,7 +75,7 @@ def show_loads(
         "intervals": loads_read.window.slots,
         "intervals_with_samples": loads_read.minutes,
         "samples": counts.samples,
-        "junk": {str(why): count for why, count in sorted(counts.junk.items())},
+        "junk": {str(why): number for why, number in sorted(counts.junk.items())},
         "completeness_min": own.completeness_min,
         "partitions": len(loads.of),
     }
@@ -100,10 +102,10 @@ def show_loads(
     few = sum(load.completeness < own.completeness_min for load in loads.of.values())
     if few:
         say(
-            f"note: {few} partitions are less complete than sample.completeness_min ({own.completeness_min:g}); plans ignore them"
+            f"note: plans ignore {count(few, 'partition')} less complete than sample.completeness_min ({own.completeness_min:g})"
         )
-    for why, count in sorted(counts.junk.items()):
-        say(cell(f"note: {count} records of {topic.name} were ignored: {why}"))
+    for why, number in sorted(counts.junk.items()):
+        say(cell(f"note: ignored of {topic.name}: {count(number, 'record')}: {why}"))
 
 
 def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
@@ -122,6 +124,7 @@ def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
 
 
 LOG_DIRS: Final = "log-dirs"
+_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 FILE: Final = "file"
 FAILURES_MAX: Final = 60
 SHOWN_MAX: Final = 50
@@ -155,6 +158,12 @@ class SampleOptions:
     broker: Annotated[
         list[str] | None,
         typer.Option("--broker", metavar="ID=VALUE", help="Value of that label for a broker; may be repeated."),
+    ] = None
+    selector: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--selector", metavar="LABEL=VALUE", help="Only series with this label, e.g. job=kafka; may be repeated."
+        ),
     ] = None
     from_file: Annotated[
         Path | None, typer.Option("--from-file", metavar="FILE", help="Read samples from a file: JSON lines or CSV.")
@@ -249,6 +258,7 @@ def sample(connect: Connect, asked: SampleOptions, output: OutputAs = Output.TAB
             server=asked.server or "",
             broker_label=asked.broker_label,
             brokers=_brokers(asked.broker or ()),
+            selector=_labels(asked.selector or ()),
             file=asked.from_file,
             admin=admin,
             timeout_s=settings.sample.timeout_s,
@@ -266,6 +276,18 @@ def _brokers(values: Sequence[str]) -> Mapping[str, int]:
         if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
             raise usage_error(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
         labels[value] = int(number)
+    return labels
+
+
+def _labels(values: Sequence[str]) -> Mapping[str, str]:
+    labels = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not _LABEL.fullmatch(name) or name in labels:
+            raise usage_error(
+                f"--selector {text}: not of the form LABEL=VALUE, or a label twice", "For example --selector job=kafka."
+            )
+        labels[name] = value.strip("'\"")
     return labels
 
 

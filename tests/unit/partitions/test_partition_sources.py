@@ -243,6 +243,63 @@ def test_a_prometheus_server() -> None:
     assert 'rate({__name__=~"(?i:kafka_server_brokertopicmetrics_bytesin_total)"}[2m])' in asked
 
 
+@pytest.mark.parametrize("label", ["is_future", "is-future", "isFuture"])
+@pytest.mark.parametrize(("value", "counts"), [("true", False), ("True", False), ("false", True), ("", True)])
+def test_a_log_on_its_way_to_another_directory_is_not_the_partitions(label: str, value: str, counts: bool) -> None:
+    real, future = {"topic": "a", "partition": "0"}, {"topic": "a", "partition": "2", label: value}
+    points = [SeriesPoint("kafka_log_log_size", labels, 5e9) for labels in (real, future)]
+    points.append(SeriesPoint("kafka_log_log_size", real | {label: "true"}, 5e7))
+    reading = reading_of(grouped(points).figures, TotalsBefore(), 0.0)
+    assert reading.log_bytes == {("a", 0): 5e9} | ({("a", 2): 5e9} if counts else {})
+
+
+def test_series_of_one_place_that_differ_are_a_hole_and_equal_ones_are_harmless() -> None:
+    kafka, node = ({"instance": f"127.0.0.1:{port}", "job": job} for port, job in ((7071, "kafka"), (9100, "node")))
+    cpu: list = [(kafka, "4"), (node, "0.01")]
+    processors: list = [(kafka, "8"), (kafka | {"replica": "b"}, "8"), (kafka | {"replica": "c"}, "8")]
+
+    def answer(_: str, parameters: dict[str, list[str]]) -> tuple[int, bytes]:
+        (query,) = parameters["query"]
+        series = {
+            "bytesinpersec_oneminuterate": [(kafka | {"topic": "a"}, "1000"), (kafka, "1000")],
+            "replicationbytesinpersec_oneminuterate": [(kafka, "0")],
+            "process_cpu_seconds_total": cpu,
+            "availableprocessors": processors,
+        }
+        of = next((each for name, each in series.items() if f"_{name})" in query or f":{name})" in query), [])
+        return 200, vector(*(each for each in of if 'job="kafka"' not in query or each[0]["job"] == "kafka"))
+
+    with serving(answer) as url:
+        for several in (cpu, cpu[::-1]):
+            cpu[:] = several
+            taken = make(SourceOptions(server=url)).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+            assert {sample.cpu_share for sample in taken.samples} == {None}
+            assert taken.holes["cpu", Hole.SEVERAL_SERIES] == 2
+            (remark,) = taken.remarks
+            for word in ("instance", "127.0.0.1:7071", "127.0.0.1:9100", "job", "kafka", "node", "--selector"):
+                assert word in remark
+        chosen = make(SourceOptions(server=url, selector={"job": "kafka"})).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    # 4 processors of 8 are 0.5; 0.5 * 500 / (1000 * 3)
+    assert [sample.cpu_share for sample in chosen.samples] == [pytest.approx(0.5 / 6)] * 2
+    assert chosen.remarks == ()
+
+
+def test_a_page_of_several_clusters_is_narrowed_by_a_label() -> None:
+    page = b"".join(RATES.replace(b'topic="a"', b'topic="a",cluster="%b"' % name) for name in (b"x", b"y"))
+    page = page.replace(b"700.0", b"800.0", 1)
+    with serving(lambda *_: (200, page)) as url:
+        taken, chosen = (
+            EndpointSource(SourceOptions(endpoints=(f"1={url}",), selector=selector)).take(
+                LAYOUT, taken_at_ms=0, mono_s=0.0
+            )
+            for selector in ({}, {"cluster": "y"})
+        )
+    assert [sample.disk_bytes for sample in taken.samples] == [None, 900]
+    assert [sample.disk_bytes for sample in chosen.samples] == [700, 900]
+    (remark,) = taken.remarks
+    assert "cluster x, y" in remark
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"{}", b'{"status":"error","error":"bad"}', b'{"status":"success","data":{"resultType":"matrix"}}'],
@@ -261,12 +318,12 @@ def test_every_rule_is_found_by_its_own_name_in_any_case() -> None:
     assert {rule.figure for rule in RULES} == set(Figure)
     assert rule_of(SeriesPoint("kafka_log_log_value", {"name": "LogEndOffset"}, 1.0)) is None
     odd = grouped([SeriesPoint("kafka_log_log_size", {"topic": "a", "partition": "x"}, 1.0)])
-    assert not any(odd.values())
+    assert not any(odd.figures.values())
 
 
 def test_rates_stand_over_totals_and_a_clock_that_stands_still_tells_nothing() -> None:
     points = list(points_of(RATES + totals(1_000, 1).replace(b"kafka_log_log_size", b"other")))
-    reading = reading_of(points, TotalsBefore(), 0.0)
+    reading = reading_of(grouped(points).figures, TotalsBefore(), 0.0)
     assert reading.topic_in == {"a": 10_240.0}
     before = TotalsBefore()
     rule = next(item for item in RULES if item.kind is SeriesKind.TOTAL)

@@ -73,7 +73,7 @@ def _move(**values: object) -> bytes:
         (b'{"a":' * 50_000, "is nested too deeply"),
         (b"\xff\xfe{}", "byte 0 is not UTF-8"),
         (b"{}", "is not a partition-plan: it has no format"),
-        (to_json(MOVES), "looks like a reassignment file"),
+        (to_json(MOVES), "kafka-reassign-partitions"),
         (_changed(lambda item: item.update(format="partition-plan/2")), "format partition-plan/2 is not known"),
         (_changed(lambda item: item.update(format=1)), "it has format 1"),
         (_changed(lambda item: item.pop("moves")), "moves is missing"),
