@@ -32,7 +32,6 @@ from loaddata.samples.partitions import (
     PartitionLoads,
 )
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
-from statechannel.errors import StateChannelError
 
 TOPICS_AT_ONCE: Final = 1_000
 """Topics of one question for settings: about 100 KB of an answer."""
@@ -390,15 +389,7 @@ def _completed(
     """
     of = {place: loads.of[place] for place in places if place in loads.of}
     remarks: list[str] = []
-    try:
-        sizes = {
-            place: load.disk_bytes or 0 for place, load in read_sizes(admin, layout, timeout_s=timeout_s).of.items()
-        }
-    except StateChannelError as error:
-        if any(place not in of or of[place].disk_bytes is None for place in places):
-            raise
-        sizes = {}
-        remarks.append(f"sizes of samples are not compared with the log directories: {error}")
+    sizes = {place: load.disk_bytes or 0 for place, load in read_sizes(admin, layout, timeout_s=timeout_s).of.items()}
     filled, far = 0, list[tuple[Place, int]]()
     for place, size_bytes in sizes.items():
         load = of.get(place, PartitionLoad())

@@ -30,7 +30,8 @@ from loaddata.report.record import (
     decode_broker_load,
     decode_top_bundles,
 )
-from shedders.snapshots.file import SHOWN_MAX, FaultyFileError, sentences
+from loaddata.samples.strict_json import SHOWN_MAX
+from shedders.snapshots.file import FaultyFileError, sentences
 from statechannel.files import UnreadableFileError, opened
 from statechannel.protocol.bundle import parse_key
 from statechannel.suggestions import shown

@@ -9,22 +9,26 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from loaddata.samples.strict_json import NUMBER_MAX, STRICT, cut, duplicates, located, read_raw, top_level, validated
 from statechannel.errors import ExitCode, StateChannelError
+
+CPU_MAX: Final = 1.0
+"""The whole broker; what is larger is meant in another unit."""
+_Capacity = Annotated[int, Field(gt=0, le=NUMBER_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCapacity:
     """Capacity of one broker. Bytes in and out include replication. CPU: 1.0 is the whole broker."""
 
-    disk_bytes: int | None = None
-    bytes_in_per_s: int | None = None
-    bytes_out_per_s: int | None = None
-    cpu: float | None = 1.0
+    disk_bytes: _Capacity | None = None
+    bytes_in_per_s: _Capacity | None = None
+    bytes_out_per_s: _Capacity | None = None
+    cpu: Annotated[float, Field(gt=0, le=CPU_MAX)] | None = CPU_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +40,6 @@ class Capacities:
 
 
 _SIZE_MAX_BYTES: Final = 16 << 20
-CPU_MAX: Final = 1.0
-"""The whole broker; what is larger is meant in another unit."""
 _FOREIGN_HINT: Final = (
     "It is read as Cruise Control's capacity.json: DISK in MB, NW_IN and NW_OUT in KB/s, CPU in percent."
 )
@@ -116,18 +118,6 @@ def read_capacities(path: Path) -> Capacities:
     file = validated(encoded, TypeAdapter(_File), path, CapacityUnusableError, hint="")
     named: Mapping[str, Any] = document.get("brokers", {})
     of = {_broker(name, path): _over(file.default, own, named[name]) for name, own in file.brokers.items()}
-    faults = [
-        f"{where}.{name}: expected more than 0{f' and at most {most}' if name == 'cpu' else ''}, got {value}"
-        for where, capacity in {
-            "default": file.default,
-            **{f"brokers.{id_}": capacity for id_, capacity in of.items()},
-        }.items()
-        for name in _NAMES
-        for most in [CPU_MAX if name == "cpu" else NUMBER_MAX]
-        if (value := getattr(capacity, name)) is not None and not 0 < value <= most
-    ]
-    if faults:
-        raise CapacityUnusableError(located(path, faults))
     return Capacities(default=file.default, of=MappingProxyType(dict(sorted(of.items()))))
 
 

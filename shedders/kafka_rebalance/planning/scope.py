@@ -230,7 +230,7 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
     remaining = (_staying(cluster.topics, request)[cluster.topic_of][:, None] & going[cluster.replicas]).nonzero()[0]
     if len(remaining):
         remarks.append(
-            f"{count(len(remaining), 'replica')} of topics that may stay left on brokers that are going, such as of "
+            f"left on brokers that are going, as their topics may stay: {count(len(remaining), 'replica')}, such as of "
             f"{cluster.name_of(int(remaining[0]))}"
         )
     offline = (cluster.offline & ~going[cluster.replicas]).any(axis=1)
