@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -150,31 +150,29 @@ _KEY: Final = frozenset({TOPIC, PARTITION, MBEAN, "__name__"})
 
 @dataclass(slots=True)
 class Collected:
-    """Figures of series, each by its place. Where series of one place differ, nobody knows which is meant: a hole, with a remark.
+    """Figures of brokers' series, by rule and place. Where series of one place differ, nobody knows which is meant: a hole.
 
     Attributes:
-        figures: By what the series are of (a rule, a broker), by topic and partition.
         several: Labels of series that differ in value, by figure and place.
     """
 
-    figures: dict[Any, Figures] = field(default_factory=lambda: defaultdict(dict))
-    several: dict[Figure, dict[tuple[int, Part], list[Mapping[str, str]]]] = field(
-        default_factory=lambda: defaultdict(lambda: defaultdict(list))
-    )
-    _labels: dict[tuple[Any, Part], Mapping[str, str]] = field(default_factory=dict)
+    series: dict[int, dict[NameRule, Figures]] = field(default_factory=dict)
+    several: dict[Figure, dict[tuple[int, Part], list[Mapping[str, str]]]] = field(default_factory=dict)
+    _labels: dict[tuple[int, NameRule, Part], Mapping[str, str]] = field(default_factory=dict)
 
-    def add(self, of: Any, figure: Figure, broker: int, labels: Mapping[str, str], value: float) -> None:
+    def add(self, broker: int, rule: NameRule, labels: Mapping[str, str], value: float) -> None:
         part = part_of(labels)
         # A log that is being copied to another directory is not yet the partition's.
         if part is None or any(
             _FUTURE.fullmatch(name) and text.lower() not in {"", "false"} for name, text in labels.items()
         ):
             return
-        figures, first = self.figures[of], self._labels.setdefault((of, part), labels)
+        figures = self.series.setdefault(broker, {}).setdefault(rule, {})
+        first = self._labels.setdefault((broker, rule, part), labels)
         before = figures.setdefault(part, value)
         if isinstance(before, Hole) or not (before == value or (isnan(before) and isnan(value))):
             figures[part] = Hole.SEVERAL_SERIES
-            self.several[figure][broker, part] += [labels] if isinstance(before, Hole) else [first, labels]
+            self.several.setdefault(rule.figure, {}).setdefault((broker, part), [first]).append(labels)
 
     def remarks(self) -> Iterator[str]:
         """A sentence for each figure that has such holes: how many, one of them, and what tells its series apart."""
@@ -192,16 +190,6 @@ class Collected:
                 f"{figure}: {len(places)} places have several series of different values, such as {place}broker {broker}; they "
                 f"differ in {'; '.join(apart) or 'nothing but the value'}: choose with --selector LABEL=VALUE"
             )
-
-
-def grouped(points: Iterable[SeriesPoint], broker: int = -1) -> Collected:
-    """All series of a broker that are asked for, by rule."""
-    collected = Collected()
-    for point in points:
-        rule = rule_of(point)
-        if rule is not None:
-            collected.add(rule, rule.figure, broker, point.labels, point.value)
-    return collected
 
 
 @dataclass(slots=True)
@@ -222,41 +210,21 @@ class TotalsBefore:
         return (checked - before[0]) / (at_s - before[1]) if checked >= before[0] else Hole.WENT_BACK
 
 
-def reading_of(series: Mapping[NameRule, Figures], before: TotalsBefore, at_s: float) -> BrokerReading:
-    """The reading of a broker from all that it exports; its totals replace those of the look before, in `before`."""
-    return assembled({figure: _figures(figure, series, before, at_s) for figure in Figure})
+def reading_of(
+    series: Mapping[NameRule, Figures], before: TotalsBefore | None = None, at_s: float = 0.0
+) -> BrokerReading:
+    """The reading of a broker from all that is known of it.
 
-
-def _figures(figure: Figure, by_rule: Mapping[NameRule, Figures], before: TotalsBefore, at_s: float) -> Figures:
-    for rule in rules_of(figure):
-        series = by_rule.get(rule)
-        if not series:
-            continue
-        if rule.kind is SeriesKind.VALUE:
-            return dict(series)
-        rates = {part: before.rate(rule, part, total, at_s) for part, total in series.items()}
-        if rule.per_processor:
-            processors = _figures(Figure.PROCESSORS, by_rule, before, at_s).get(BROKER, Hole.NOT_TOLD)
-            return {part: by_processor(rate, processors) for part, rate in rates.items()}
-        return rates
-    return {}
-
-
-def by_processor(used: FigureOrHole, processors: FigureOrHole) -> FigureOrHole:
-    """The share of all processors for a number of used ones."""
-    if isinstance(used, Hole) or isinstance(processors, Hole):
-        return next(figure for figure in (used, processors) if isinstance(figure, Hole))
-    return used / processors if processors > 0 else Hole.ZERO_DENOMINATOR
-
-
-def assembled(figures: Mapping[Figure, Mapping[Part, FigureOrHole]]) -> BrokerReading:
-    """A reading from figures by topic and partition."""
+    Args:
+        before: Totals of the look before, which those of this one replace; None: totals are rates already.
+    """
+    figures = {figure: _figures(figure, series, before, at_s) for figure in Figure}
 
     def of_topics(figure: Figure) -> dict[str, FigureOrHole]:
-        return {topic: value for (topic, number), value in figures.get(figure, {}).items() if topic and number < 0}
+        return {topic: value for (topic, number), value in figures[figure].items() if topic and number < 0}
 
     def of_broker(figure: Figure) -> FigureOrHole:
-        return figures.get(figure, {}).get(BROKER, Hole.NOT_TOLD)
+        return figures[figure].get(BROKER, Hole.NOT_TOLD)
 
     return BrokerReading(
         bytes_in=of_broker(Figure.BYTES_IN),
@@ -264,8 +232,28 @@ def assembled(figures: Mapping[Figure, Mapping[Part, FigureOrHole]]) -> BrokerRe
         cpu=of_broker(Figure.CPU),
         topic_in=of_topics(Figure.BYTES_IN),
         topic_out=of_topics(Figure.BYTES_OUT),
-        log_bytes={part: value for part, value in figures.get(Figure.LOG_SIZE, {}).items() if part[0] and part[1] >= 0},
+        log_bytes={part: value for part, value in figures[Figure.LOG_SIZE].items() if part[0] and part[1] >= 0},
     )
+
+
+def _figures(figure: Figure, series: Mapping[NameRule, Figures], before: TotalsBefore | None, at_s: float) -> Figures:
+    rule = next((rule for rule in rules_of(figure) if series.get(rule)), None)
+    if rule is None:
+        return {}
+    values = series[rule]
+    if rule.kind is SeriesKind.TOTAL and before is not None:
+        values = {part: before.rate(rule, part, total, at_s) for part, total in values.items()}
+    if rule.per_processor:
+        processors = _figures(Figure.PROCESSORS, series, before, at_s).get(BROKER, Hole.NOT_TOLD)
+        values = {part: by_processor(used, processors) for part, used in values.items()}
+    return values
+
+
+def by_processor(used: FigureOrHole, processors: FigureOrHole) -> FigureOrHole:
+    """The share of all processors for a number of used ones."""
+    if isinstance(used, Hole) or isinstance(processors, Hole):
+        return next(figure for figure in (used, processors) if isinstance(figure, Hole))
+    return used / processors if processors > 0 else Hole.ZERO_DENOMINATOR
 
 
 class AnswerError(Exception):
@@ -331,20 +319,25 @@ class EndpointSource:
         addresses = self._addresses(layout)
         with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="scrape") as pool:
             answers = dict(zip(addresses, pool.map(self._scraped, addresses.values()), strict=True))
+        collected = Collected()
         readings: dict[int, BrokerReading] = {}
         silent: dict[int, str] = {}
-        remarks: list[str] = []
         for broker, answer in answers.items():
             if isinstance(answer, str):
                 silent[broker] = f"{addresses[broker]}: {answer}"
             else:
-                collected = grouped(answer, broker)
-                remarks += collected.remarks()
-                readings[broker] = reading_of(collected.figures, self._before[broker], mono_s)
+                for point in answer:
+                    if rule := rule_of(point):
+                        collected.add(broker, rule, point.labels, point.value)
+                readings[broker] = reading_of(collected.series.get(broker, {}), self._before[broker], mono_s)
         for member in layout.brokers:
             if member.alive and member.id not in addresses:
                 silent[member.id] = "no endpoint was given for it"
-        return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(remarks))
+        return samples_of(
+            layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(collected.remarks())
+        return samples_of(
+            layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(collected.remarks())
+        )
 
     def _addresses(self, layout: ClusterLayout) -> dict[int, str]:
         known = {broker.id for broker in layout.brokers}
@@ -417,21 +410,14 @@ class ServerSource:
         """See `PartitionSource`; rates are the server's."""
         del mono_s
         collected, unknown = Collected(), set[str]()
-        used: dict[Figure, NameRule | None] = {}
-        for figure in (each for each in Figure if each is not Figure.PROCESSORS):
-            used[figure] = self._ask(figure, layout, collected, unknown)
-        cpu = used[Figure.CPU]
-        if cpu is not None and cpu.per_processor:
+        used = {
+            figure: self._ask(figure, layout, collected, unknown)
+            for figure in Figure
+            if figure is not Figure.PROCESSORS
+        }
+        if (cpu := used[Figure.CPU]) and cpu.per_processor:
             self._ask(Figure.PROCESSORS, layout, collected, unknown)
-        measured: dict[int, dict[Figure, Figures]] = defaultdict(dict)
-        for (broker, figure), by_part in collected.figures.items():
-            measured[broker][figure] = by_part
-        if cpu is not None and cpu.per_processor:
-            for figures in measured.values():
-                processors = figures.get(Figure.PROCESSORS, {}).get(BROKER, Hole.NOT_TOLD)
-                shares = figures.get(Figure.CPU, {})
-                figures[Figure.CPU] = {part: by_processor(share, processors) for part, share in shares.items()}
-        readings = {broker: assembled(figures) for broker, figures in measured.items()}
+        readings = {broker: reading_of(series) for broker, series in collected.series.items()}
         silent = {
             broker.id: f"{self._server} has no series of it by the label {self._options.broker_label}"
             for broker in layout.brokers
@@ -445,20 +431,14 @@ class ServerSource:
             )
         return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(remarks))
 
-    def _ask(
-        self,
-        figure: Figure,
-        layout: ClusterLayout,
-        collected: Collected,
-        unknown: set[str],
-    ) -> NameRule | None:
+    def _ask(self, figure: Figure, layout: ClusterLayout, collected: Collected, unknown: set[str]) -> NameRule | None:
         """Ask for a figure of all brokers; returns by which name it was found."""
         for rule in rules_of(figure):
             result = self._query(query_of(rule, self._options.selector))
             for labels, value in result:
                 broker = self._broker(labels, layout, unknown)
                 if broker is not None:
-                    collected.add((broker, figure), figure, broker, labels, value)
+                    collected.add(broker, rule, labels, value)
             if result:
                 return rule
         return None

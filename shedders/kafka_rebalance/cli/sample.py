@@ -124,6 +124,7 @@ def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
 
 
 LOG_DIRS: Final = "log-dirs"
+_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 FILE: Final = "file"
 FAILURES_MAX: Final = 60
@@ -253,12 +254,13 @@ def sample(connect: Connect, asked: SampleOptions, output: OutputAs = Output.TAB
         return
     named = asked.source or (FILE if asked.from_file else "prometheus" if asked.endpoint or asked.server else LOG_DIRS)
     with open_admin(connection.client, timeout_s=max(connection.timeout_s, settings.sample.timeout_s)) as admin:
+        brokers = _pairs("--broker", _ID, asked.broker or (), "1=kafka-1:7071")
         options = SourceOptions(
             endpoints=tuple(asked.endpoint or ()),
             server=asked.server or "",
             broker_label=asked.broker_label,
-            brokers=_brokers(asked.broker or ()),
-            selector=_labels(asked.selector or ()),
+            brokers={label: int(number) for number, label in brokers},
+            selector=dict(_pairs("--selector", _LABEL, asked.selector or (), "job=kafka")),
             file=asked.from_file,
             admin=admin,
             timeout_s=settings.sample.timeout_s,
@@ -269,26 +271,12 @@ def sample(connect: Connect, asked: SampleOptions, output: OutputAs = Output.TAB
         say_dry_run(connection.cluster)
 
 
-def _brokers(values: Sequence[str]) -> Mapping[str, int]:
-    labels = {}
+def _pairs(option: str, form: re.Pattern[str], values: Sequence[str], example: str) -> Iterator[tuple[str, str]]:
     for text in values:
-        number, equals, value = text.partition("=")
-        if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
-            raise usage_error(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
-        labels[value] = int(number)
-    return labels
-
-
-def _labels(values: Sequence[str]) -> Mapping[str, str]:
-    labels = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals or not _LABEL.fullmatch(name) or name in labels:
-            raise usage_error(
-                f"--selector {text}: not of the form LABEL=VALUE, or a label twice", "For example --selector job=kafka."
-            )
-        labels[name] = value.strip("'\"")
-    return labels
+        name, _, value = text.partition("=")
+        if not value or not form.fullmatch(name):
+            raise usage_error(f"{option} {text}: not of the form of {example}", f"For example {option} {example}.")
+        yield name, value.strip("'\"")
 
 
 @dataclass(slots=True)

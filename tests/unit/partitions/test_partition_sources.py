@@ -14,6 +14,7 @@ from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartiti
 from loaddata.samples.prometheus_source import (
     RULES,
     AnswerError,
+    Collected,
     EndpointSource,
     Figure,
     SeriesKind,
@@ -22,10 +23,7 @@ from loaddata.samples.prometheus_source import (
     TotalsBefore,
     checked_url,
     get,
-    grouped,
     make,
-    points_of,
-    reading_of,
     rule_of,
     vector_of,
 )
@@ -246,11 +244,11 @@ def test_a_prometheus_server() -> None:
 @pytest.mark.parametrize("label", ["is_future", "is-future", "isFuture"])
 @pytest.mark.parametrize(("value", "counts"), [("true", False), ("True", False), ("false", True), ("", True)])
 def test_a_log_on_its_way_to_another_directory_is_not_the_partitions(label: str, value: str, counts: bool) -> None:
-    real, future = {"topic": "a", "partition": "0"}, {"topic": "a", "partition": "2", label: value}
-    points = [SeriesPoint("kafka_log_log_size", labels, 5e9) for labels in (real, future)]
-    points.append(SeriesPoint("kafka_log_log_size", real | {label: "true"}, 5e7))
-    reading = reading_of(grouped(points).figures, TotalsBefore(), 0.0)
-    assert reading.log_bytes == {("a", 0): 5e9} | ({("a", 2): 5e9} if counts else {})
+    collected, rule = Collected(), next(rule for rule in RULES if rule.figure is Figure.LOG_SIZE)
+    for labels, size in (({}, 5e9), ({label: "true"}, 5e7)):
+        collected.add(1, rule, {"topic": "a", "partition": "0"} | labels, size)
+    collected.add(1, rule, {"topic": "a", "partition": "2", label: value}, 7.0)
+    assert collected.series[1][rule] == {("a", 0): 5e9} | ({("a", 2): 7.0} if counts else {})
 
 
 def test_series_of_one_place_that_differ_are_a_hole_and_equal_ones_are_harmless() -> None:
@@ -317,14 +315,15 @@ def test_every_rule_is_found_by_its_own_name_in_any_case() -> None:
         assert rule_of(SeriesPoint(rule.name.upper(), labels, 1.0)) is rule
     assert {rule.figure for rule in RULES} == set(Figure)
     assert rule_of(SeriesPoint("kafka_log_log_value", {"name": "LogEndOffset"}, 1.0)) is None
-    odd = grouped([SeriesPoint("kafka_log_log_size", {"topic": "a", "partition": "x"}, 1.0)])
-    assert not any(odd.figures.values())
+    odd = Collected()
+    odd.add(1, RULES[-1], {"topic": "a", "partition": "x"}, 1.0)
+    assert odd.series == {}
 
 
 def test_rates_stand_over_totals_and_a_clock_that_stands_still_tells_nothing() -> None:
-    points = list(points_of(RATES + totals(1_000, 1).replace(b"kafka_log_log_size", b"other")))
-    reading = reading_of(grouped(points).figures, TotalsBefore(), 0.0)
-    assert reading.topic_in == {"a": 10_240.0}
+    with serving(lambda *_: (200, RATES + totals(1_000, 1).replace(b"kafka_log_log_size", b"other"))) as url:
+        taken = EndpointSource(SourceOptions(endpoints=(f"1={url}",))).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    assert [sample.bytes_in_per_s for sample in taken.samples] == [5_120.0] * 2
     before = TotalsBefore()
     rule = next(item for item in RULES if item.kind is SeriesKind.TOTAL)
     assert before.rate(rule, ("a", -1), 5.0, 1.0) is Hole.FIRST_LOOK
