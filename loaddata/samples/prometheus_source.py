@@ -335,8 +335,6 @@ class EndpointSource:
                 silent[member.id] = "no endpoint was given for it"
         return samples_of(
             layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(collected.remarks())
-        return samples_of(
-            layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(collected.remarks())
         )
 
     def _addresses(self, layout: ClusterLayout) -> dict[int, str]:

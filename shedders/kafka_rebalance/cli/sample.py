@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from shedders.kafka_rebalance.cli.arguments import expanded, need_extra, partitions_settings, usage_error
 from shedders.model.amounts import count
 from statechannel import clocks
@@ -18,7 +16,7 @@ from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, cell
 from statechannel.cli.kit.listing import parse_length_ms
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, option, with_connection
 from statechannel.cli.kit.output import (
     Output,
     print_json,
@@ -137,90 +135,49 @@ class SampleOptions:
 
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source",
-            metavar="NAME",
-            help="Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in.",
+        option(
+            "--source NAME", "Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in."
         ),
     ] = None
     endpoint: Annotated[
-        list[str] | None,
-        typer.Option("--endpoint", metavar="[ID=]URL", help="Metrics of one broker (JMX exporter); may be repeated."),
+        list[str] | None, option("--endpoint [ID=]URL", "Metrics of one broker (JMX exporter); may be repeated.")
     ] = None
-    server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Prometheus server that scrapes the brokers.")
-    ] = None
+    server: Annotated[str | None, option("--server URL", "Prometheus server that scrapes the brokers.")] = None
     broker_label: Annotated[
-        str,
-        typer.Option(
-            "--broker-label", metavar="LABEL", help="Label of the Prometheus series that identifies the broker."
-        ),
+        str, option("--broker-label LABEL", "Label of the Prometheus series that identifies the broker.")
     ] = "instance"
     broker: Annotated[
-        list[str] | None,
-        typer.Option("--broker", metavar="ID=VALUE", help="Value of that label for a broker; may be repeated."),
+        list[str] | None, option("--broker ID=VALUE", "Value of that label for a broker; may be repeated.")
     ] = None
     selector: Annotated[
         list[str] | None,
-        typer.Option(
-            "--selector", metavar="LABEL=VALUE", help="Only series with this label, e.g. job=kafka; may be repeated."
-        ),
+        option("--selector LABEL=VALUE", "Only series with this label, e.g. job=kafka; may be repeated."),
     ] = None
-    from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="FILE", help="Read samples from a file: JSON lines or CSV.")
-    ] = None
-    repeat: Annotated[bool, typer.Option("--repeat/--once", help="Take samples until interrupted, or only once.")] = (
-        False
-    )
+    from_file: Annotated[Path | None, option("--from-file FILE", "Read samples from a file: JSON lines or CSV.")] = None
+    repeat: Annotated[bool, option("--repeat/--once", "Take samples until interrupted, or only once.")] = False
     interval_s: Annotated[
         float | None,
-        typer.Option(
-            "--interval-s",
-            metavar="SECONDS",
-            min=1,
-            max=3_600,
-            help="Time between two samples. Default: from the settings.",
-        ),
+        option("--interval-s SECONDS", "Time between two samples. Default: from the settings.", min=1, max=3_600),
     ] = None
-    count: Annotated[
-        int | None,
-        typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: number of samples to take."),
-    ] = None
+    count: Annotated[int | None, option("--count N", "With --repeat: number of samples to take.", min=1, max=10**9)] = (
+        None
+    )
     gap_s: Annotated[
         float,
-        typer.Option(
-            "--gap-s",
-            metavar="SECONDS",
-            min=0,
-            max=600,
-            help="Time between the two measurements of a sample; 0: one measurement.",
-        ),
+        option("--gap-s SECONDS", "Time between the two measurements of a sample; 0: one measurement.", min=0, max=600),
     ] = 10.0
     failures_max: Annotated[
-        int,
-        typer.Option(
-            "--failures-max",
-            metavar="N",
-            min=1,
-            max=10**6,
-            help="With --repeat: consecutive failures before giving up.",
-        ),
+        int, option("--failures-max N", "With --repeat: consecutive failures before giving up.", min=1, max=10**6)
     ] = FAILURES_MAX
-    to_file: Annotated[
-        Path | None,
-        typer.Option("--to-file", metavar="FILE", help="Append the samples to a file instead of the topic."),
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples without writing them.")] = False
-    show: Annotated[bool, typer.Option("--show", help="Show loads from existing samples; take none.")] = False
+    to_file: Annotated[Path | None, option("--to-file FILE", "Append the samples to a file instead of the topic.")] = (
+        None
+    )
+    dry_run: Annotated[bool, option("--dry-run", "Show the samples without writing them.")] = False
+    show: Annotated[bool, option("--show", "Show loads from existing samples; take none.")] = False
     window: Annotated[
-        str | None,
-        typer.Option(
-            "--window", metavar="LENGTH", help="With --show: average samples of this time. Default: from the settings."
-        ),
+        str | None, option("--window LENGTH", "With --show: average samples of this time. Default: from the settings.")
     ] = None
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Most rows of the table of partitions.")
-    ] = SHOWN_MAX
+    limit: Annotated[int, option("--limit N", "Most rows of the table of partitions.", min=1, max=10**6)] = SHOWN_MAX
 
 
 @with_connection
