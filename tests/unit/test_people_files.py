@@ -76,6 +76,7 @@ def test_one_way_to_read_what_people_wrote(name: str, tmp_path: Path, monkeypatc
         with pytest.raises(StateChannelError, match=word) as caught:
             as_read(content)
         assert str(path) in f"{caught.value}"
+        assert caught.value.exit_code in {2, 7, 8}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,7 @@ def test_one_way_to_read_what_people_wrote(name: str, tmp_path: Path, monkeypatc
     [
         ("topic;partition;disk_bytes\na;0;7\n", 1),
         ("topic\tpartition\na\t0\n", 1),
+        ("a,b\n1,2\n", 1),
         ("topic,partition,broker,taken_at_ms,disk_bytes\na,0,1,60000,1_000\n", 2),
         ("topic,partition,broker,taken_at_ms,disk_bytes\na,0,1,60000,7\na,2,1,60000,\u0667\n", 3),
         ("topic,partition,broker,taken_at_ms,cpu_share\na,0,1,60000,0;5\n", 2),

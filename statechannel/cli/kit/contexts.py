@@ -79,7 +79,8 @@ def read_contexts() -> Contexts:
         if isinstance(error.__cause__, FileNotFoundError):
             return Contexts()
         wrong = error.errors()[0] if isinstance(error, ValidationError) else None
-        why = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}" if wrong else str(error)
+        unread = "it " if isinstance(error, UnreadableFileError) else ""
+        why = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}" if wrong else f"{unread}{error}"
         hint = "Mend or remove it; STATECHANNEL_CONTEXTS names another file."
         raise CommandError(f"{contexts_file()} cannot be used: {why}", hint=hint, code=ExitCode.BAD_SETTINGS) from error
 

@@ -71,11 +71,3 @@ def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:
     assert words in str(result.value)
     assert result.value.hint
     assert result.value.exit_code == 7
-
-
-def test_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(CapacityUnusableError, match="cannot be read"):
-        read_capacities(tmp_path / "none.toml")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\x00")
-    with pytest.raises(CapacityUnusableError, match="is not valid TOML"):
-        read_capacities(tmp_path / "binary.toml")

