@@ -1,14 +1,16 @@
-"""Atomic creation of files: a file gets its name only when it is complete."""
+"""Files of people: read in one way, and created atomically: a file gets its name only when it is complete."""
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from statechannel.errors import ExitCode, StateChannelError
 
@@ -46,6 +48,66 @@ class StandardOutputError(StateChannelError):
             hint="Give a file's name; a file of that name needs its folder: `$PWD/-`.",
             exit_code=ExitCode.USAGE,
         )
+
+
+class UnreadableFileError(Exception):
+    """A file cannot be read; the message goes on from its name: `is compressed with gzip: unpack it`."""
+
+
+READ_BYTES_MAX: Final = 1 << 31
+_OTHER: Final = {
+    b"\x1f\x8b": "is compressed with gzip: unpack it",
+    codecs.BOM_UTF16_LE: "is UTF-16: save it as UTF-8",
+    codecs.BOM_UTF16_BE: "is UTF-16: save it as UTF-8",
+}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that a person may have written, behind its byte order mark; every input in UTF-8 is read through this.
+
+    Raises:
+        UnreadableFileError: It cannot be read, or is a device, a folder, compressed or UTF-16.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):  # a device might never end
+            raise UnreadableFileError("is not a file")
+        source = path.open("rb")
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise UnreadableFileError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    with source as file:
+        try:
+            head = file.peek(len(codecs.BOM_UTF8))
+            for mark, what in _OTHER.items():
+                if head.startswith(mark):
+                    raise UnreadableFileError(what)
+            if head.startswith(codecs.BOM_UTF8):
+                file.read(len(codecs.BOM_UTF8))
+            yield file
+        except (OSError, UnicodeDecodeError) as error:
+            why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+            raise UnreadableFileError(f"cannot be read: {why}") from error
+
+
+def read_bytes(path: Path, size_max_bytes: int = READ_BYTES_MAX) -> bytes:
+    """All of a file, as `opened` gives it."""
+    with opened(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size or size_max_bytes  # a pipe has none
+        raw = b"" if size_bytes > size_max_bytes else file.read(size_bytes + 1)
+    if max(size_bytes, len(raw)) > size_max_bytes:
+        raise UnreadableFileError(f"has more than {size_max_bytes} bytes, which is too much to read")
+    return raw
+
+
+def read_text(path: Path, size_max_bytes: int = READ_BYTES_MAX) -> str:
+    """The same as text."""
+    raw = read_bytes(path, size_max_bytes)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UnreadableFileError(f"is not UTF-8: line {line} has the byte 0x{raw[error.start]:02x}") from error
 
 
 @contextmanager

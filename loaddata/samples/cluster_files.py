@@ -22,15 +22,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from loaddata.bulk import uncollected
-from loaddata.model.figures import is_count, is_figure
+from loaddata.model.figures import FIGURE_MAX
 from loaddata.samples.averages import Place
 from loaddata.samples.partitions import (
     ClusterLayout,
@@ -57,6 +58,7 @@ from loaddata.samples.strict_json import (
     write_document,
 )
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import UnreadableFileError, opened
 
 LAYOUT_FORMAT: Final = "kafka-layout/1"
 _PREFERRED: Final = -1
@@ -174,7 +176,7 @@ def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     """
     raw = read_raw(path, LayoutUnusableError)
     names = top_level(raw, path, LayoutUnusableError, hint=_LAYOUT_HINT)
-    checked_format(names.get("format"), LAYOUT_FORMAT, path, LayoutUnusableError, hint=_LAYOUT_HINT)
+    checked_format(names, LAYOUT_FORMAT, path, LayoutUnusableError, hint=_LAYOUT_HINT)
     file = validated(raw, _ADAPTER, path, LayoutUnusableError, hint=_LAYOUT_HINT)
     faults = list(_faults(file))
     if faults:
@@ -298,7 +300,6 @@ LOADS_NAME: Final = "loads.jsonl"
 POINTER: Final = "LATEST"
 FOLDER: Final = "loads"
 LINE_BYTES_MAX: Final = 65_536
-_WIDTH: Final = 7
 _LOADS_HINT: Final = "Give a file that the job partition-loads wrote, or the folder of its table."
 
 
@@ -307,7 +308,7 @@ class LoadsFileError(StateChannelError):
 
     exit_code = ExitCode.BAD_EXPORT
 
-    def __init__(self, message: str, *, hint: str = _LOADS_HINT) -> None:
+    def __init__(self, message: str, hint: str = _LOADS_HINT) -> None:
         super().__init__(message, hint=hint)
 
 
@@ -361,63 +362,50 @@ def read_loads_file(path: Path, *, cluster: str = "", completeness_min: float = 
     """
     file = newest(path)
     try:
-        with file.open("rb") as lines:
-            head = _head(lines.readline(LINE_BYTES_MAX), file)
-            if cluster and head["cluster"] and head["cluster"] != cluster:
-                raise LoadsFileError(f"{file} has loads of the cluster {head['cluster']}, not of {cluster}")
+        with opened(file) as lines:
+            head = validated(lines.readline(LINE_BYTES_MAX), _HEAD, f"{file}, line 1", LoadsFileError, hint=_LOADS_HINT)
+            if cluster and head.cluster not in {"", cluster}:
+                raise LoadsFileError(f"{file} has loads of the cluster {head.cluster}, not of {cluster}")
             of = dict(_loads_in(lines, file))
-    except OSError as error:
-        raise LoadsFileError(f"{file} cannot be read: {error.strerror or error}") from error
-    if len(of) != head["partitions"]:
-        raise LoadsFileError(f"{file} has loads of {len(of)} partitions, but its first line says {head['partitions']}")
+    except UnreadableFileError as error:
+        raise LoadsFileError(f"{file} {error}") from error
+    if len(of) != head.partitions:
+        raise LoadsFileError(f"{file} has loads of {len(of)} partitions, but its first line says {head.partitions}")
     kept = {place: load for place, load in of.items() if load.completeness >= completeness_min}
-    return PartitionLoads(
-        of=kept, from_ms=head["from_ms"], to_ms=head["to_ms"], source=f"{head['source']}; {file.name}"
-    )
+    return PartitionLoads(of=kept, from_ms=head.from_ms, to_ms=head.to_ms, source=f"{head.source}; {file.name}")
 
 
-def _head(line: bytes, file: Path) -> dict[str, Any]:
-    try:
-        head = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        head = None
-    if not isinstance(head, dict) or head.get("format") != LOADS_FORMAT:
-        format_name = head.get("format") if isinstance(head, dict) else "not JSON"
-        raise LoadsFileError(f"{file} is not a file of loads ({LOADS_FORMAT}): {format_name!r}")
-    whole = all(is_count(head.get(name)) for name in ("from_ms", "to_ms", "partitions"))
-    if not whole or not all(isinstance(head.get(name), str) for name in ("cluster", "source")):
-        raise LoadsFileError(f"the first line of {file} lacks fields of {LOADS_FORMAT}")
-    return head
+_Count = Annotated[int, Field(ge=0, le=FIGURE_MAX)]
+
+
+class _Head(BaseModel):
+    model_config = ConfigDict(strict=True)
+    format: Literal["kafka-loads/1"]
+    cluster: str
+    source: str
+    from_ms: _Count
+    to_ms: _Count
+    partitions: _Count
+
+
+_Row = tuple[
+    str, _Count, _Count | None, _Count | None, _Count | None, _Count | None, Annotated[float, Field(ge=0, le=1)]
+]
+_HEAD: Final = TypeAdapter(_Head)
+_ROW: Final[TypeAdapter[_Row]] = TypeAdapter(_Row, config=STRICT)
 
 
 def _loads_in(lines: Any, file: Path) -> Iterator[tuple[Place, PartitionLoad]]:
-    number = 1
-    while line := lines.readline(LINE_BYTES_MAX):
-        number += 1
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            row = None
-        load = _load(row)
-        if load is None:
-            raise LoadsFileError(f"{file}, line {number}: this is not the load of a partition")
-        yield load
-
-
-def _load(row: Any) -> tuple[Place, PartitionLoad] | None:
-    if not isinstance(row, list) or len(row) != _WIDTH:
-        return None
-    topic, partition, *figures, completeness = row
-    sound = (
-        isinstance(topic, str) and is_count(partition) and all(figure is None or is_count(figure) for figure in figures)
-    )
-    if not sound or not is_figure(completeness) or completeness > 1:
-        return None
-    disk, rate_in, rate_out, cpu = figures
-    return (topic, partition), PartitionLoad(
-        disk_bytes=disk,
-        bytes_in_per_s=rate_in,
-        bytes_out_per_s=rate_out,
-        cpu_units=cpu,
-        completeness=float(completeness),
-    )
+    for number in count(2):
+        line = lines.readline(LINE_BYTES_MAX)
+        if not line:
+            return
+        topic, partition, disk, rate_in, rate_out, cpu, share = validated(
+            line, _ROW, f"{file}, line {number}", LoadsFileError, hint=_LOADS_HINT
+        )
+        yield (
+            (topic, partition),
+            PartitionLoad(
+                disk_bytes=disk, bytes_in_per_s=rate_in, bytes_out_per_s=rate_out, cpu_units=cpu, completeness=share
+            ),
+        )

@@ -38,6 +38,7 @@ class Hole(StrEnum):
     ZERO_DENOMINATOR = "zero denominator"
     FIRST_LOOK = "first look"
     WENT_BACK = "counter went back"
+    SEVERAL_SERIES = "several series"
 
 
 FigureOrHole = float | Hole

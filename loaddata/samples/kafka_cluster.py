@@ -338,8 +338,8 @@ def loads_now(
     """What is known of the load of each partition: `PartitionLoads.source` says from where.
 
     Averages that the Spark job has made, if `file` names them (a file, or the job's table); else those of the sample topic, if
-    the window has samples; a partition without a size in any sample has that of its log directory. Without any
-    sample sizes are all that is known. Partitions that the cluster has no more are left out.
+    the window has samples; a partition without a size in any sample, or with one that is far off, has that of its log directory.
+    Without any sample sizes are all that is known. Partitions that the cluster has no more are left out.
     """
     places = [(each.name, part.partition) for each, part in layout.partitions()]
     if file is not None:
@@ -370,6 +370,11 @@ def loads_now(
     return _completed(admin, layout, read.loads, places, source, timeout_s)
 
 
+FAR: Final = 2
+"""A size this many times another is of something else, or of another time."""
+FAR_LEAST_BYTES: Final = 2**20
+
+
 def _completed(
     admin: KafkaAdminClient,
     layout: ClusterLayout,
@@ -378,12 +383,32 @@ def _completed(
     source: str,
     timeout_s: float,
 ) -> PartitionLoads:
-    """Loads of the partitions that there are; sizes of the log directories where no other is known."""
+    """Loads of the partitions that there are; sizes of the log directories where no other is known, or another is far off.
+
+    Budgets rest on sizes, so that one which was measured wrongly, or long ago, must not count.
+    """
     of = {place: loads.of[place] for place in places if place in loads.of}
-    without = [place for place in places if place not in of or of[place].disk_bytes is None]
-    if without:
-        sizes = read_sizes(admin, layout, timeout_s=timeout_s).of
-        filled = {place: sizes[place].disk_bytes for place in without if place in sizes}
-        of |= {place: replace(of.get(place, PartitionLoad()), disk_bytes=size) for place, size in filled.items()}
-        source += f"; sizes of {len(filled)} partitions from the log directories"
-    return replace(loads, of={place: of[place] for place in places if place in of}, source=source)
+    remarks: list[str] = []
+    sizes = {place: load.disk_bytes or 0 for place, load in read_sizes(admin, layout, timeout_s=timeout_s).of.items()}
+    filled, far = 0, list[tuple[Place, int]]()
+    for place, size_bytes in sizes.items():
+        load = of.get(place, PartitionLoad())
+        sampled = load.disk_bytes
+        if sampled is None:
+            filled += 1
+        elif max(sampled, size_bytes) > FAR * min(sampled, size_bytes) + FAR_LEAST_BYTES:
+            far.append((place, sampled))
+        else:
+            continue
+        of[place] = replace(load, disk_bytes=size_bytes)
+    if filled:
+        source += f"; sizes of {filled} partitions from the log directories"
+    if far:
+        (topic, number), sampled = max(far, key=lambda each: abs(each[1] - sizes[each[0]]))
+        remarks.append(
+            f"sizes of {len(far)} partitions are those of the log directories, as samples are far off: {topic}-{number} has "
+            f"{sizes[topic, number]:,} bytes there, and {sampled:,} in samples"
+        )
+    return replace(
+        loads, of={place: of[place] for place in places if place in of}, source=source, remarks=tuple(remarks)
+    )

@@ -155,12 +155,14 @@ class PartitionLoads:
         of: By topic and partition. Partitions that are not in it have no known load.
         from_ms: Start of the window (wall clock); 0: no window, sizes as they are now.
         source: Where they are from, for people.
+        remarks: What of them is doubtful, as sentences for the plan.
     """
 
     of: Mapping[tuple[str, int], PartitionLoad] = field(default_factory=lambda: MappingProxyType({}))
     from_ms: int = 0
     to_ms: int = 0
     source: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 SAMPLE_FORMAT = "partition-sample/1"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isnan
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -141,15 +143,53 @@ def part_of(labels: Mapping[str, str]) -> Part | None:
     return (topic, int(number)) if _NUMBER.fullmatch(number) else None
 
 
-def grouped(points: Iterable[SeriesPoint]) -> dict[NameRule, dict[Part, float]]:
-    """All series that are asked for, by rule; of two with the same labels the last one counts."""
-    by_rule: dict[NameRule, dict[Part, float]] = defaultdict(dict)
-    for point in points:
-        rule = rule_of(point)
-        part = part_of(point.labels) if rule is not None else None
-        if rule is not None and part is not None:
-            by_rule[rule][part] = point.value
-    return by_rule
+Figures = dict[Part, FigureOrHole]
+_FUTURE: Final = re.compile(r"is[^a-z]?future", re.IGNORECASE)
+_KEY: Final = frozenset({TOPIC, PARTITION, MBEAN, "__name__"})
+
+
+@dataclass(slots=True)
+class Collected:
+    """Figures of brokers' series, by rule and place. Where series of one place differ, nobody knows which is meant: a hole.
+
+    Attributes:
+        several: Labels of series that differ in value, by figure and place.
+    """
+
+    series: dict[int, dict[NameRule, Figures]] = field(default_factory=dict)
+    several: dict[Figure, dict[tuple[int, Part], list[Mapping[str, str]]]] = field(default_factory=dict)
+    _labels: dict[tuple[int, NameRule, Part], Mapping[str, str]] = field(default_factory=dict)
+
+    def add(self, broker: int, rule: NameRule, labels: Mapping[str, str], value: float) -> None:
+        part = part_of(labels)
+        # A log that is being copied to another directory is not yet the partition's.
+        if part is None or any(
+            _FUTURE.fullmatch(name) and text.lower() not in {"", "false"} for name, text in labels.items()
+        ):
+            return
+        figures = self.series.setdefault(broker, {}).setdefault(rule, {})
+        first = self._labels.setdefault((broker, rule, part), labels)
+        before = figures.setdefault(part, value)
+        if isinstance(before, Hole) or not (before == value or (isnan(before) and isnan(value))):
+            figures[part] = Hole.SEVERAL_SERIES
+            self.several.setdefault(rule.figure, {}).setdefault((broker, part), [first]).append(labels)
+
+    def remarks(self) -> Iterator[str]:
+        """A sentence for each figure that has such holes: how many, one of them, and what tells its series apart."""
+        for figure, places in self.several.items():
+            (broker, (topic, number)), series = next(iter(places.items()))
+            names = sorted({name for labels in series for name in labels} - _KEY)
+            values = {name: sorted({labels.get(name, "") for labels in series}) for name in names}
+            apart = [
+                f"{name} {', '.join(texts[:_NAMED_MAX])}{' ...' if texts[_NAMED_MAX:] else ''}"
+                for name, texts in values.items()
+                if texts[1:]
+            ]
+            place = f"{topic}{f'-{number}' if number >= 0 else ''} on " if topic else ""
+            yield (
+                f"{figure}: {len(places)} places have several series of different values, such as {place}broker {broker}; they "
+                f"differ in {'; '.join(apart) or 'nothing but the value'}: choose with --selector LABEL=VALUE"
+            )
 
 
 @dataclass(slots=True)
@@ -158,56 +198,33 @@ class TotalsBefore:
 
     seen: dict[tuple[NameRule, Part], tuple[float, float]] = field(default_factory=dict)
 
-    def rate(self, rule: NameRule, part: Part, total: float, at_s: float) -> FigureOrHole:
+    def rate(self, rule: NameRule, part: Part, total: FigureOrHole, at_s: float) -> FigureOrHole:
         """Growth per second since the look before; a hole where there was none, or where it went back (a restart)."""
         checked = sound(total)
         if isinstance(checked, Hole):
             return checked
         before = self.seen.get((rule, part))
-        self.seen[rule, part] = total, at_s
+        self.seen[rule, part] = checked, at_s
         if before is None or at_s <= before[1]:
             return Hole.FIRST_LOOK
-        return (total - before[0]) / (at_s - before[1]) if total >= before[0] else Hole.WENT_BACK
+        return (checked - before[0]) / (at_s - before[1]) if checked >= before[0] else Hole.WENT_BACK
 
 
-def reading_of(points: Iterable[SeriesPoint], before: TotalsBefore, at_s: float) -> BrokerReading:
-    """The reading of a broker from all that it exports; its totals replace those of the look before, in `before`."""
-    series = grouped(points)
-    return assembled({figure: _figures(figure, series, before, at_s) for figure in Figure})
+def reading_of(
+    series: Mapping[NameRule, Figures], before: TotalsBefore | None = None, at_s: float = 0.0
+) -> BrokerReading:
+    """The reading of a broker from all that is known of it.
 
-
-def _figures(
-    figure: Figure, by_rule: Mapping[NameRule, Mapping[Part, float]], before: TotalsBefore, at_s: float
-) -> dict[Part, FigureOrHole]:
-    for rule in rules_of(figure):
-        series = by_rule.get(rule)
-        if not series:
-            continue
-        if rule.kind is SeriesKind.VALUE:
-            return dict(series)
-        rates = {part: before.rate(rule, part, total, at_s) for part, total in series.items()}
-        if rule.per_processor:
-            processors = _figures(Figure.PROCESSORS, by_rule, before, at_s).get(BROKER, Hole.NOT_TOLD)
-            return {part: by_processor(rate, processors) for part, rate in rates.items()}
-        return rates
-    return {}
-
-
-def by_processor(used: FigureOrHole, processors: FigureOrHole) -> FigureOrHole:
-    """The share of all processors for a number of used ones."""
-    if isinstance(used, Hole) or isinstance(processors, Hole):
-        return used if isinstance(used, Hole) else Hole.NOT_TOLD
-    return used / processors if processors > 0 else Hole.ZERO_DENOMINATOR
-
-
-def assembled(figures: Mapping[Figure, Mapping[Part, FigureOrHole]]) -> BrokerReading:
-    """A reading from figures by topic and partition."""
+    Args:
+        before: Totals of the look before, which those of this one replace; None: totals are rates already.
+    """
+    figures = {figure: _figures(figure, series, before, at_s) for figure in Figure}
 
     def of_topics(figure: Figure) -> dict[str, FigureOrHole]:
-        return {topic: value for (topic, number), value in figures.get(figure, {}).items() if topic and number < 0}
+        return {topic: value for (topic, number), value in figures[figure].items() if topic and number < 0}
 
     def of_broker(figure: Figure) -> FigureOrHole:
-        return figures.get(figure, {}).get(BROKER, Hole.NOT_TOLD)
+        return figures[figure].get(BROKER, Hole.NOT_TOLD)
 
     return BrokerReading(
         bytes_in=of_broker(Figure.BYTES_IN),
@@ -215,8 +232,28 @@ def assembled(figures: Mapping[Figure, Mapping[Part, FigureOrHole]]) -> BrokerRe
         cpu=of_broker(Figure.CPU),
         topic_in=of_topics(Figure.BYTES_IN),
         topic_out=of_topics(Figure.BYTES_OUT),
-        log_bytes={part: value for part, value in figures.get(Figure.LOG_SIZE, {}).items() if part[0] and part[1] >= 0},
+        log_bytes={part: value for part, value in figures[Figure.LOG_SIZE].items() if part[0] and part[1] >= 0},
     )
+
+
+def _figures(figure: Figure, series: Mapping[NameRule, Figures], before: TotalsBefore | None, at_s: float) -> Figures:
+    rule = next((rule for rule in rules_of(figure) if series.get(rule)), None)
+    if rule is None:
+        return {}
+    values = series[rule]
+    if rule.kind is SeriesKind.TOTAL and before is not None:
+        values = {part: before.rate(rule, part, total, at_s) for part, total in values.items()}
+    if rule.per_processor:
+        processors = _figures(Figure.PROCESSORS, series, before, at_s).get(BROKER, Hole.NOT_TOLD)
+        values = {part: by_processor(used, processors) for part, used in values.items()}
+    return values
+
+
+def by_processor(used: FigureOrHole, processors: FigureOrHole) -> FigureOrHole:
+    """The share of all processors for a number of used ones."""
+    if isinstance(used, Hole) or isinstance(processors, Hole):
+        return next(figure for figure in (used, processors) if isinstance(figure, Hole))
+    return used / processors if processors > 0 else Hole.ZERO_DENOMINATOR
 
 
 class AnswerError(Exception):
@@ -255,6 +292,7 @@ AT_ONCE: Final = 8
 RATE_OVER: Final = "2m"
 """Over so long a Prometheus server takes the growth of a total: two samples have to lie within."""
 _SHOWN_MAX: Final = 200
+_NAMED_MAX: Final = 5
 
 
 def make(options: SourceOptions) -> PartitionSource:
@@ -281,17 +319,23 @@ class EndpointSource:
         addresses = self._addresses(layout)
         with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="scrape") as pool:
             answers = dict(zip(addresses, pool.map(self._scraped, addresses.values()), strict=True))
+        collected = Collected()
         readings: dict[int, BrokerReading] = {}
         silent: dict[int, str] = {}
         for broker, answer in answers.items():
             if isinstance(answer, str):
                 silent[broker] = f"{addresses[broker]}: {answer}"
             else:
-                readings[broker] = reading_of(answer, self._before[broker], mono_s)
+                for point in answer:
+                    if rule := rule_of(point):
+                        collected.add(broker, rule, point.labels, point.value)
+                readings[broker] = reading_of(collected.series.get(broker, {}), self._before[broker], mono_s)
         for member in layout.brokers:
             if member.alive and member.id not in addresses:
                 silent[member.id] = "no endpoint was given for it"
-        return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent)
+        return samples_of(
+            layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(collected.remarks())
+        )
 
     def _addresses(self, layout: ClusterLayout) -> dict[int, str]:
         known = {broker.id for broker in layout.brokers}
@@ -314,7 +358,10 @@ class EndpointSource:
         options = self._options
         try:
             body = get(url, timeout_s=options.timeout_s, bytes_max=options.answer_bytes_max, retries=options.retries)
-            return list(points_of(body))
+            wanted = options.selector.items()
+            return [
+                point for point in points_of(body) if all(point.labels.get(name) == value for name, value in wanted)
+            ]
         except AnswerError as error:
             return str(error)
         except ValueError as error:
@@ -331,9 +378,9 @@ def _endpoint(text: str) -> tuple[int | None, str]:
 def broker_at(host: str, layout: ClusterLayout, what: str) -> int:
     ids = [broker.id for broker in layout.brokers if broker.alive and broker.host == host]
     if len(ids) != 1:
-        count = "no broker" if not ids else f"{len(ids)} brokers"
+        those = "no broker of the cluster is" if not ids else f"{len(ids)} brokers of the cluster are"
         raise SourceError(
-            f"{what} does not say which broker it belongs to: {count} of the cluster is at {host}",
+            f"{what} does not say which broker it belongs to: {those} at {host}",
             hint="Write --endpoint ID=URL, with the broker's id.",
         )
     return ids[0]
@@ -360,46 +407,36 @@ class ServerSource:
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
         """See `PartitionSource`; rates are the server's."""
         del mono_s
-        measured: dict[int, dict[Figure, dict[Part, FigureOrHole]]] = defaultdict(dict)
-        unknown: set[str] = set()
-        used: dict[Figure, NameRule | None] = {}
-        for figure in (each for each in Figure if each is not Figure.PROCESSORS):
-            used[figure] = self._ask(figure, layout, measured, unknown)
-        cpu = used[Figure.CPU]
-        if cpu is not None and cpu.per_processor:
-            self._ask(Figure.PROCESSORS, layout, measured, unknown)
-            for figures in measured.values():
-                processors = figures.get(Figure.PROCESSORS, {}).get(BROKER, Hole.NOT_TOLD)
-                shares = figures.get(Figure.CPU, {})
-                figures[Figure.CPU] = {part: by_processor(share, processors) for part, share in shares.items()}
-        readings = {broker: assembled(figures) for broker, figures in measured.items()}
+        collected, unknown = Collected(), set[str]()
+        used = {
+            figure: self._ask(figure, layout, collected, unknown)
+            for figure in Figure
+            if figure is not Figure.PROCESSORS
+        }
+        if (cpu := used[Figure.CPU]) and cpu.per_processor:
+            self._ask(Figure.PROCESSORS, layout, collected, unknown)
+        readings = {broker: reading_of(series) for broker, series in collected.series.items()}
         silent = {
             broker.id: f"{self._server} has no series of it by the label {self._options.broker_label}"
             for broker in layout.brokers
             if broker.alive and broker.id not in readings
         }
-        remarks: tuple[str, ...] = ()
+        remarks = [*collected.remarks()]
         if unknown:
-            shown = ", ".join(sorted(unknown)[:5])
-            remarks = (
-                f"{len(unknown)} values of the label {self._options.broker_label} belong to no broker of this cluster: {shown}",
+            shown = ", ".join(sorted(unknown)[:_NAMED_MAX])
+            remarks.append(
+                f"{len(unknown)} values of the label {self._options.broker_label} belong to no broker of this cluster: {shown}"
             )
-        return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=remarks)
+        return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=tuple(remarks))
 
-    def _ask(
-        self,
-        figure: Figure,
-        layout: ClusterLayout,
-        measured: dict[int, dict[Figure, dict[Part, FigureOrHole]]],
-        unknown: set[str],
-    ) -> NameRule | None:
+    def _ask(self, figure: Figure, layout: ClusterLayout, collected: Collected, unknown: set[str]) -> NameRule | None:
         """Ask for a figure of all brokers; returns by which name it was found."""
         for rule in rules_of(figure):
-            result = self._query(query_of(rule))
+            result = self._query(query_of(rule, self._options.selector))
             for labels, value in result:
-                broker, part = self._broker(labels, layout, unknown), part_of(labels)
-                if broker is not None and part is not None:
-                    measured[broker].setdefault(figure, {})[part] = value
+                broker = self._broker(labels, layout, unknown)
+                if broker is not None:
+                    collected.add(broker, rule, labels, value)
             if result:
                 return rule
         return None
@@ -433,9 +470,10 @@ class ServerSource:
             ) from None
 
 
-def query_of(rule: NameRule) -> str:
-    mbean = f',{MBEAN}="{rule.mbean}"' if rule.mbean else ""
-    series = f'{{__name__=~"(?i:{rule.name})"{mbean}}}'
+def query_of(rule: NameRule, selector: Mapping[str, str] = MappingProxyType({})) -> str:
+    labels = ({MBEAN: rule.mbean} if rule.mbean else {}) | dict(selector)
+    matchers = (f",{name}={orjson.dumps(value).decode()}" for name, value in labels.items())  # escapes as in JSON
+    series = f'{{__name__=~"(?i:{rule.name})"{"".join(matchers)}}}'
     return series if rule.kind is SeriesKind.VALUE else f"rate({series}[{RATE_OVER}])"
 
 

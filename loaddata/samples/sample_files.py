@@ -6,9 +6,10 @@ CSV has a header with the names of the fields of a sample, or the short ones of 
 from __future__ import annotations
 
 import csv
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from io import TextIOWrapper
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -17,6 +18,7 @@ from loaddata.samples.partitions import ClusterLayout, PartitionSample
 from loaddata.samples.sample_topic import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
 from statechannel.errors import ExitCode
+from statechannel.files import UnreadableFileError, opened
 
 NAME: Final = "file"
 SAMPLES_MAX: Final = 5_000_000
@@ -36,6 +38,8 @@ SHORT_NAMES: Final[Mapping[str, str]] = {
 """Columns of the document, by their names in lower case, to fields."""
 _WHOLE: Final = frozenset({"broker", "partition", "taken_at_ms", "disk_bytes"})
 _RATES: Final = frozenset({"bytes_in_per_s", "bytes_out_per_s", "cpu_share"})
+_NUMBER: Final = re.compile(r"[0-9.eE+-]*", re.ASCII)
+"""Python reads `1_000` and Arabic digits as well, which others do not."""
 
 
 def make(options: SourceOptions) -> PartitionSource:
@@ -57,56 +61,68 @@ class FileSource:
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
         """See `PartitionSource`; those of another cluster are left out."""
         del taken_at_ms, mono_s
-        junk: Counter[InvalidSampleReason] = Counter()
+        junk: dict[InvalidSampleReason, list[int]] = {}
         samples = []
-        for sample in islice(read_samples(self._path), SAMPLES_MAX + 1):
+        for number, sample in islice(read_samples(self._path), SAMPLES_MAX + 1):
             if isinstance(sample, InvalidSampleReason):
-                junk[sample] += 1
+                junk.setdefault(sample, []).append(number)
             elif sample.cluster and layout.cluster_id and sample.cluster != layout.cluster_id:
-                junk[InvalidSampleReason.OTHER_CLUSTER] += 1
+                junk.setdefault(InvalidSampleReason.OTHER_CLUSTER, []).append(number)
             else:
                 samples.append(sample)
         if len(samples) > SAMPLES_MAX:
             raise SourceError(f"{self._path} has more than {SAMPLES_MAX} samples", hint="Split the file.")
-        remarks = tuple(f"{count} lines of {self._path}: {why}" for why, count in sorted(junk.items()))
-        return SampledMinute(samples=tuple(samples), remarks=remarks)
+        remarks = (
+            f"{self._path}, line {lines[0]}: {why}" + (f" (and {len(lines) - 1} more)" if lines[1:] else "")
+            for why, lines in sorted(junk.items())
+        )
+        return SampledMinute(samples=tuple(samples), remarks=tuple(remarks))
 
 
-def read_samples(path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
-    """Each line's sample, or why it is not one; CSV for a name that ends in `.csv`."""
+Read = tuple[int, PartitionSample | InvalidSampleReason]
+"""Number of a line, and its sample or why it is none."""
+
+
+def read_samples(path: Path) -> Iterator[Read]:
+    """Each line's sample; CSV for a name that ends in `.csv`."""
     try:
-        if path.exists() and not path.is_file():  # a pipe or device might never end
-            raise SourceError(
-                f"the file of samples {path} is not a file", hint="Check the path.", exit_code=ExitCode.BAD_EXPORT
-            )
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from (_from_csv(file, path) if path.suffix.lower() == ".csv" else _from_lines(file))
-    except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or a path with a null character
+        with opened(path) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+            yield from (_from_csv(text, path) if path.suffix.lower() == ".csv" else _from_lines(text))
+    except (UnreadableFileError, csv.Error) as error:
         raise SourceError(
-            f"the file of samples {path} cannot be read: {error}",
+            f"the file of samples {path} {error if isinstance(error, UnreadableFileError) else f'is no CSV: {error}'}",
             hint="Give a readable file in UTF-8.",
             exit_code=ExitCode.BAD_EXPORT,
         ) from error
 
 
-def _from_lines(file: TextIO) -> Iterator[PartitionSample | InvalidSampleReason]:
+def _from_lines(file: TextIO) -> Iterator[Read]:
+    number = count(1)
     while line := file.readline(2 * VALUE_BYTES_MAX):
+        place = next(number)
         if line.strip():
-            yield decode(line.strip().encode())
+            yield place, decode(line.strip().encode())
 
 
-def _from_csv(file: TextIO, path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
+def _from_csv(file: TextIO, path: Path) -> Iterator[Read]:
     rows = csv.reader(file)
-    columns = [_field(name) for name in next(rows, [])]
+    header = next(rows, [])
+    columns = [_field(name) for name in header]
     if "topic" not in columns or "partition" not in columns:
+        other = len(header) == 1 and next((mark for mark in ";\t" if mark in header[0]), "")
         raise SourceError(
-            f"{path} has no header with the fields of samples",
+            f"{path}, line 1: "
+            + (
+                f"columns are separated by {other!r}, not by commas"
+                if other
+                else "no header with the fields of samples"
+            ),
             hint=f"Such as: {','.join(PartitionSample.__slots__)}",
             exit_code=ExitCode.BAD_EXPORT,
         )
     for row in rows:
         if row:
-            yield _of_row(columns, row)
+            yield rows.line_num, _of_row(columns, row)
 
 
 def _field(column: str) -> str:
@@ -121,6 +137,8 @@ def _of_row(columns: list[str], row: list[str]) -> PartitionSample | InvalidSamp
     try:
         for name, text in zip(columns, (cell.strip() for cell in row), strict=True):
             if name in _WHOLE or name in _RATES:
+                if not _NUMBER.fullmatch(text):
+                    return InvalidSampleReason.FIGURE
                 if text:
                     values[name] = int(text) if name in _WHOLE else float(text)
             else:

@@ -32,6 +32,7 @@ class SourceOptions:
         server: Address of a Prometheus server; empty: brokers are asked themselves.
         broker_label: Label of that server's series that names their broker.
         brokers: Broker ids by values of the label that are not the broker's host.
+        selector: Labels and values that a series must have.
         admin: An admin client (kafka-python's), for sources that ask the cluster.
         retries: Further tries of a request that was not answered.
     """
@@ -40,6 +41,7 @@ class SourceOptions:
     server: str = ""
     broker_label: str = "instance"
     brokers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     file: Path | None = None
     admin: Any = None
     timeout_s: float = 10.0

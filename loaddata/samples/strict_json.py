@@ -16,7 +16,7 @@ import orjson
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from statechannel.errors import StateChannelError
-from statechannel.files import new_file
+from statechannel.files import READ_BYTES_MAX, UnreadableFileError, new_file, read_bytes
 
 Document = TypeVar("Document")
 Thing = TypeVar("Thing", bound=Hashable)
@@ -24,39 +24,50 @@ Refuse = Callable[[str, str], StateChannelError]
 """Makes the error of a file: what is wrong, and what to do."""
 
 STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-SIZE_MAX_BYTES: Final = 1 << 31
 NUMBER_MAX: Final = 2**62
 """Larger whole numbers would not fit into the arrays of the planner."""
 Amount = Annotated[int, Field(ge=0, le=NUMBER_MAX)]
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 SHOWN_MAX: Final = 8
 _FOUND_MAX: Final = 60
-_BOM: Final = b"\xef\xbb\xbf"
 _CHECK: Final = "Check the path."
+_LOOKED_AT_BYTES: Final = 4_096
 
 
 class _IrregularError(Exception):
     """JSON that Python would accept and we do not: a name twice, NaN or Infinity."""
 
 
-def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES) -> bytes:
-    """All of a file.
-
-    Args:
-        path: A plain file: no device or pipe, which might never end.
-    """
+def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = READ_BYTES_MAX) -> bytes:
+    """All of a file."""
     try:
-        if path.exists() and not path.is_file():
-            raise refuse(f"{path} is not a file", _CHECK)
-        size_bytes = path.stat().st_size
-        if size_bytes > size_max_bytes:
-            raise refuse(f"{path} has {size_bytes} bytes, at most {size_max_bytes} are read", _CHECK)
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise refuse(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", _CHECK) from error
+        raw = read_bytes(path, size_max_bytes)
+    except UnreadableFileError as error:
+        raise refuse(f"{path} {error}", _CHECK) from error
     if not raw.strip():
         raise refuse(f"{path} is empty", _CHECK)
-    return raw.removeprefix(_BOM)
+    return raw
+
+
+_FROM_CLUSTER: Final = (
+    "Sizes, directories and replicas are read from the cluster: `statechannel partitions layout --out FILE`."
+)
+_OPTIONS: Final = "Use the options of `statechannel partitions plan`, such as --topics, --goals and --remove-brokers."
+_SHOW: Final = "Only `statechannel partitions show FILE` reads it, also with --layout."
+_TEXTS: Final = (
+    (rb"(?m)^Querying brokers for log dir|^Received log dir", "the output of kafka-log-dirs", _FROM_CLUSTER),
+    (rb"(?m)^\s*Topic: \S+\s+(?:TopicId|PartitionCount|Partition):", "the output of kafka-topics", _FROM_CLUSTER),
+    (rb"(?m)^apiVersion:", "a Kubernetes resource in YAML, such as a KafkaRebalance", _OPTIONS),
+    (rb"(?m)^(?:Current partition replica |Proposed partition re)assignment",
+     "the output of kafka-reassign-partitions", f"{_SHOW} Of what is not from --generate keep only the JSON."),
+)  # fmt: skip
+_NAMES: Final = {
+    frozenset({"topics"}): ("topics to move for kafka-reassign-partitions --generate", _OPTIONS),
+    frozenset({"partitions"}): ("an assignment for kafka-reassign-partitions", _SHOW),
+    frozenset({"brokers"}): ("the output of kafka-log-dirs", _FROM_CLUSTER),
+    frozenset({"brokerCapacities"}): ("Cruise Control's file of capacities", "Name it with `plan --capacities FILE`."),
+}
+"""Files of other tools, by what a line begins with, or by their outermost names without `version`; and what is needed instead."""
 
 
 def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mapping[str, Any]:
@@ -83,14 +94,18 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
     except _IrregularError as error:
         raise refuse(f"{where}: {error}", hint) from error
     except ValueError as error:
+        for start, what, instead in _TEXTS:
+            if re.search(start, raw[:_LOOKED_AT_BYTES]):
+                raise refuse(f"{where} is not JSON, but {what}", instead) from error
         raise refuse(f"{where} is not JSON: {error}", hint) from error
     if value is not None or not last:
         raise refuse(f"{where}: expected an object, found {cut(repr(value))}", hint)
     return last[0]
 
 
-def checked_format(format_name: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
-    """Refuse another format; an unknown version of the same one has a hint of its own."""
+def checked_format(names: Mapping[str, Any], wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
+    """Refuse another format; an unknown version of the same one has a hint of its own, as have files of other tools."""
+    format_name = names.get("format")
     if format_name == wanted:
         return
     kind = wanted.partition("/")[0]
@@ -99,6 +114,8 @@ def checked_format(format_name: object, wanted: str, where: object, refuse: Refu
             f"{where}: format {cut(format_name)} is not known, this version reads {wanted}",
             "It was written by another version: create it again with this one, or update.",
         )
+    if foreign := _NAMES.get(frozenset(names) - {"version"}):
+        raise refuse(f"{where} is not a {kind}, but {foreign[0]}", foreign[1])
     actual = "has no format" if format_name is None else f"has format {cut(repr(format_name))}"
     raise refuse(f"{where} is not a {kind}: it {actual}, expected {wanted}", hint)
 

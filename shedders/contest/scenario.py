@@ -13,8 +13,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from loaddata.samples.strict_json import cut
 from shedders.contest.trace import Costs
-from shedders.snapshots.file import FaultyFileError, cut, read_limited, sentences
+from shedders.snapshots.file import FaultyFileError, read_limited, sentences
 from statechannel.suggestions import nearest, shown
 
 _COSTS = Costs()

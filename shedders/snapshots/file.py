@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections import Counter
@@ -16,15 +15,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from loaddata.bulk import uncollected
+from loaddata.samples.strict_json import cut, located
 from shedders.model.patterns import compiled
 from shedders.snapshots.model import FORMAT, KIND, BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import UnreadableFileError, read_bytes
 from statechannel.protocol.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
 from statechannel.suggestions import nearest
 
-SHOWN_MAX = 10
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
-_FOUND_MAX = 60
 _DEPTH_MAX = 32
 
 
@@ -35,16 +34,14 @@ class FaultyFileError(StateChannelError):
     usual_hint: ClassVar[str] = ""
 
     def __init__(self, where: str, problems: Sequence[str], *, hint: str = "") -> None:
-        shown = [*problems[:SHOWN_MAX]]
-        if len(problems) > SHOWN_MAX:
-            shown.append(f"... and {len(problems) - SHOWN_MAX} more")
-        text = f"{where}: {shown[0]}" if len(problems) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
-        super().__init__(text, hint=hint or self.usual_hint)
+        super().__init__(located(where, problems), hint=hint or self.usual_hint)
         self.problems = problems
 
     @classmethod
     def unreadable(cls, where: str, error: Exception) -> Self:
-        return cls(where, [f"it cannot be read: {getattr(error, 'strerror', None) or error}"], hint="Check the path.")
+        known = isinstance(error, UnreadableFileError)
+        why = error if known else f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        return cls(where, [f"it {why}"], hint="Check the path.")
 
     @classmethod
     def unwritable(cls, where: str, error: Exception) -> Self:
@@ -60,11 +57,8 @@ def read_limited(path: Path, where: str, most_bytes: int, failure: type[FaultyFi
         failure: Error to raise if the file cannot be read or is too large.
     """
     try:
-        size_bytes = path.stat().st_size
-        if size_bytes > most_bytes:
-            raise failure(where, [f"it has {size_bytes} bytes, more than {most_bytes}"], hint="Check the path.")
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        return read_bytes(path, most_bytes)
+    except UnreadableFileError as error:
         raise failure.unreadable(where, error) from error
 
 
@@ -85,12 +79,6 @@ def path_text(parts: Sequence[int | str]) -> str:
         else:
             text += f'["{cut(part)}"]'
     return text
-
-
-def cut(text: str) -> str:
-    """Printable text of limited length."""
-    shown = text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
-    return shown if len(shown) <= _FOUND_MAX else shown[:_FOUND_MAX] + "..."
 
 
 def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:

@@ -25,6 +25,7 @@ from statechannel.cli.kit.options import (
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request, require_generation, require_name
 from statechannel.errors import UsageError
+from statechannel.files import UnreadableFileError, read_text
 from statechannel.operations.table import Addressee, RequestCommand
 from statechannel.protocol.bundle import (
     FULL_UPPER,
@@ -241,11 +242,9 @@ def _bundle(text: str) -> KeyParts:
 
 def _read(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{path} cannot be read: {error}", hint="Give a UTF-8 file with one topic per line."
-        ) from error
+        lines = read_text(path).splitlines()
+    except UnreadableFileError as error:
+        raise UsageError(f"{path} {error}", hint="Give a UTF-8 file with one topic per line.") from error
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import UnreadableFileError, read_text
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import Caller
 from statechannel.logger import SafeLogger
@@ -71,15 +72,12 @@ def read_credentials(path: Path) -> Credentials:
     """
     try:
         status = path.stat()
-        text = path.read_bytes()[: _FILE_MAX_BYTES + 1].decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HttpAccessError(
-            f"{path} cannot be read: {error}", hint="Set http.access_file to a readable text file."
-        ) from error
+        text = read_text(path, _FILE_MAX_BYTES)
+    except (OSError, UnreadableFileError) as error:
+        why = f"cannot be read: {error}" if isinstance(error, OSError) else error
+        raise HttpAccessError(f"{path} {why}", hint="Set http.access_file to a readable text file.") from error
     if status.st_mode & stat.S_IWOTH:
         raise HttpAccessError(f"{path} may be written by everybody", hint=f"`chmod o-w {path}`.")
-    if len(text) > _FILE_MAX_BYTES:
-        raise HttpAccessError(f"{path} is larger than {_FILE_MAX_BYTES} bytes")
     tokens: dict[str, tuple[str, AccessRole]] = {}
     certificates: dict[str, tuple[str, AccessRole]] = {}
     for number, line in enumerate(text.splitlines(), 1):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from confluent_kafka import KafkaException, ThrottleEvent
 
 from statechannel.engine.kafka_limits import QUOTAS, AppendRefusal, ClientKind
+from statechannel.files import UnreadableFileError, read_text
 from statechannel.kafka.addresses import addresses_of
 from statechannel.kafka.errors import ClientSettingRefusedError, refusal_of, translate
 from statechannel.kafka.property_rules import TokenSource, refuse_no_tokens, refuse_small_answers
@@ -113,13 +114,11 @@ def parse_properties(text: str, origin: str) -> dict[str, str]:
 def read_properties_file(path: Path) -> dict[str, str]:
     """Read a librdkafka properties file, as kcat and the Confluent tools write it."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_properties(read_text(path), str(path))
+    except UnreadableFileError as error:
         raise ClientSettingRefusedError(
-            f"The Kafka properties file {path} cannot be read: {error}.",
-            hint="Give a readable UTF-8 file of key=value lines.",
+            f"The Kafka properties file {path} {error}.", hint="Give a readable UTF-8 file of key=value lines."
         ) from error
-    return parse_properties(text, str(path))
 
 
 def parse_override(option: str) -> tuple[str, str]:

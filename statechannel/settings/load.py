@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 import orjson
 
+from statechannel.files import UnreadableFileError, read_text
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.groups_cluster import AccessRole, LogFormat, LogLevel
 from statechannel.settings.names import (
@@ -186,10 +187,10 @@ def _plain(variables: Mapping[str, str]) -> dict[str, dict[str, str | None]] | N
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingsError([f"{path} cannot be read: {error.strerror}."], hint="Check --config.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_text(path))
+    except UnreadableFileError as error:
+        raise SettingsError([f"{path} {error}."], hint="Check --config.") from error
+    except tomllib.TOMLDecodeError as error:
         raise SettingsError(
             [f"{path} is not TOML: {error}."], hint="Write `[group]` and under it `name = value`."
         ) from error

@@ -142,12 +142,9 @@ def test_bounds_of_moves_and_bytes(run: Run) -> None:
 
 def test_files_for_kafkas_own_tool(run: Run) -> None:
     plan = planned(run, "--add-brokers", "4", "--reassignment", "after.json", "--rollback", "before.json")
-    assert parse_reassignment(Path("after.json").read_bytes()) == {
-        (move.topic, move.partition): move.after for move in plan.moves
-    }
-    assert parse_reassignment(Path("before.json").read_bytes()) == {
-        (move.topic, move.partition): move.before for move in plan.moves
-    }
+    for which in ("after", "before"):
+        wanted = parse_reassignment(Path(f"{which}.json").read_bytes())
+        assert wanted == {move.key: (getattr(move, which), ()) for move in plan.moves}
 
 
 def _with_racks(*racks: str | None) -> Path:
@@ -160,7 +157,7 @@ def _with_racks(*racks: str | None) -> Path:
 
 def test_mixed_and_missing_racks_are_said(run: Run) -> None:
     plan = planned(run, "--add-brokers", "4", layout=_with_racks("a", "b", None, "a"))
-    assert any("have no rack" in remark for remark in plan.remarks), plan.remarks
+    assert any("without a rack" in remark for remark in plan.remarks), plan.remarks
     plan = planned(run, "--add-brokers", "4", layout=_with_racks(None, None, None, None))
     assert {goal.name: goal.status for goal in plan.goals}["rack-awareness"] is GoalStatus.NO_DATA
 
@@ -223,3 +220,37 @@ def test_a_folder_that_takes_no_plan_is_told_before_the_search(run: Run, monkeyp
     gone.rmdir()
     result = run("partitions", "plan", "--layout", EXAMPLE)
     assert result.exit_code == 7, result.output
+
+
+HELD = {4: [["pinned", 0, 10], ["orders", 0, 10]]}
+PINNED = {
+    "format": "kafka-layout/1",
+    "brokers": [
+        {
+            "id": id_,
+            "rack": "ab"[id_ % 2],
+            "log_dirs": [{"path": "/d1", "replicas": HELD.get(id_, [])}, {"path": "/d2"}],
+        }
+        for id_ in (1, 2, 3, 4)
+    ],
+    "topics": [
+        {"name": "pinned", "partitions": [{"partition": 0, "replicas": [4, 3, 2, 1], "disk_bytes": 10}]},
+        {"name": "orders", "partitions": [{"partition": 0, "replicas": [4, 1], "disk_bytes": 10}]},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("--remove-brokers", "4"), ("--offline-brokers", "4"), ("--demote", "4"), ("--remove-log-dirs", "4:/d1")],
+)
+def test_what_may_stay_does_not_leave_a_plan_unmet(run: Run, asked: tuple[str, ...]) -> None:
+    layout = Path("pinned.json")
+    layout.write_text(json.dumps(PINNED))
+    pinned = planned(run, *asked, "--exclude", "pinned", code=3, layout=layout)
+    plan = planned(run, *asked, "--may-stay", "pin.*", layout=layout)
+    assert (plan.moves, plan.dir_moves) == (pinned.moves, pinned.dir_moves)
+    assert {move.topic for move in (*plan.moves, *plan.dir_moves)} == {"orders"}
+    assert plan.request["staying_topics"] == ["pin.*"]
+    planned(run, *asked, "--may-stay", "other", "--exclude", "pinned", code=3, layout=layout)
+    assert run("partitions", "plan", "--layout", layout, *asked, "--may-stay", "(", "--out", "x.json").exit_code == 2

@@ -115,3 +115,49 @@ def test_a_plan_of_no_time_is_refused(run: Run, made_at_ms: int) -> None:
     result = run("partitions", "show", "odd.json")
     assert result.exit_code == 7, result.output
     assert "made_at_ms: expected 0 to " in result.stderr
+
+
+def test_a_file_of_kafkas_tool_that_moves_between_disks(run: Run) -> None:
+    document = json.loads(EXAMPLE.read_text())
+    name, replicas = document["topics"][0]["name"], document["topics"][0]["partitions"][0]["replicas"]
+    dirs = [{"path": "/d1", "replicas": [[name, 0, 5_000_000]]}, {"path": "/d2"}]
+    broker = next(each for each in document["brokers"] if each["id"] == replicas[0])
+    named = {"topic": name, "partition": 0, "replicas": replicas, "log_dirs": ["/d2"] + ["any"] * len(replicas[1:])}
+    Path("file.json").write_text(json.dumps({"partitions": [named]}))
+    for known in (False, True):
+        broker["log_dirs"] = dirs if known else []
+        Path("layout.json").write_text(json.dumps(document))
+        result = run("partitions", "show", "file.json", "--layout", "layout.json", "--output", "json")
+        assert result.exit_code == 0, result.output
+        shown = json.loads(result.stdout)
+        assert (shown["dir_moves"], shown["dir_bytes"], len(shown["remarks"])) == (
+            (1, 5_000_000, 0) if known else (0, 0, 1)
+        )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"topics":[{"topic":"a"}],"version":1}', "topics to move"),
+        ('{"version":1,"brokers":[{"broker":1,"logDirs":[]}]}', "kafka-log-dirs"),
+        (
+            "Querying brokers for log directories information\nReceived log directory information from 1\n{}",
+            "kafka-log-dirs",
+        ),
+        ("Topic: a\tTopicId: x\tPartitionCount: 1\n\tTopic: a\tPartition: 0\n", "kafka-topics"),
+        ("apiVersion: kafka.strimzi.io/v1beta2\nkind: KafkaRebalance\n", "KafkaRebalance"),
+        ("# mine\napiVersion: kafka.strimzi.io/v1beta2\n", "KafkaRebalance"),
+        ('{"brokerCapacities":[]}', "Cruise Control"),
+        ("Current partition replica assignment\n{}\n\nSave this to use as the file\n", "kafka-reassign-partitions"),
+    ],
+)
+def test_files_of_other_tools_are_named_for_what_they_are(run: Run, content: str, words: str) -> None:
+    Path("file").write_text(content)
+    for command in (
+        ("show", "file"),
+        ("apply", "file", "--bootstrap-servers", "127.0.0.1:1"),
+        ("plan", "--layout", "file", "--out", "x.json"),
+    ):
+        result = run("partitions", *command)
+        assert result.exit_code == 7, result.output
+        assert words in " ".join(result.stderr.split())

@@ -65,7 +65,7 @@ def test_a_plan_of_a_layout_file(folder: Path) -> None:
     assert "add-brokers; brokers 4" in said[0]
     assert f"{plan.moves[0].topic}-{plan.moves[0].partition}" in said[1]
     after, before = (parse_reassignment((folder / name).read_bytes()) for name in ("after.json", "before.json"))
-    there = {(topic.name, one.partition): one.replicas for topic, one in layout.partitions()}
+    there = {(topic.name, one.partition): (one.replicas, ()) for topic, one in layout.partitions()}
     assert before == {key: there[key] for key in after}
     assert (folder / "new-broker.svg").stat().st_size < 100_000
     assert all(goal.name in said[3] for goal in plan.goals)

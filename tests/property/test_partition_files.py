@@ -103,8 +103,8 @@ def test_a_plan_is_read_back_as_it_was(plan: ReassignmentPlan) -> None:
 @given(st.lists(moves(), max_size=8, unique_by=lambda item: (item.topic, item.partition)))
 @settings(deadline=None, suppress_health_check=SLOW)
 def test_a_reassignment_is_read_back_as_it_was(moves: list[PartitionMove]) -> None:
-    assert parse_reassignment(to_json(moves)) == {(move.topic, move.partition): move.after for move in moves}
-    assert parse_reassignment(to_json(moves, "before")) == {(move.topic, move.partition): move.before for move in moves}
+    assert parse_reassignment(to_json(moves)) == {move.key: (move.after, ()) for move in moves}
+    assert parse_reassignment(to_json(moves, "before")) == {move.key: (move.before, ()) for move in moves}
 
 
 @st.composite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
 from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
+from statechannel.files import UnreadableFileError, read_bytes
 from statechannel.operations.outcomes import Answer
 from statechannel.protocol.side_record import InvalidRecord
 from statechannel.queries.connection import Connection
@@ -130,11 +130,9 @@ def _read(file: Path) -> Mapping[PolicyKey, PolicyRecord]:
         CommandError: The file cannot be read, or a line is not a policy; the message names the line.
     """
     try:
-        lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
-    except OSError as error:
-        raise CommandError(
-            f"{file} cannot be read: {error.strerror}", hint="Check the path.", code=ExitCode.BAD_EXPORT
-        ) from error
+        lines = read_bytes(file).splitlines()
+    except UnreadableFileError as error:
+        raise CommandError(f"{file} {error}", hint="Check the path.", code=ExitCode.BAD_EXPORT) from error
     policies: dict[PolicyKey, PolicyRecord] = {}
     for number, line in enumerate(lines, start=1):
         record = _header(line) if number == 1 else _policy(line)

@@ -12,9 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
-import typer
-
 from shedders.kafka_rebalance.planning.request import (
+    CPU_MAX,
     BrokerCapacity,
     Capacities,
     GoalChoice,
@@ -25,6 +24,7 @@ from shedders.kafka_rebalance.planning.request import (
 from shedders.kafka_rebalance.settings import NAME, PartitionsSettings, configured
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.listing import parse_length_ms
+from statechannel.cli.kit.options import argument, option
 from statechannel.errors import ExitCode
 from statechannel.extras import install_command
 
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from statechannel.settings import Settings
 
 
-Window = Annotated[
-    str | None, typer.Option("--window", metavar="LENGTH", help="Average the samples of this time before now, e.g. 6h.")
-]
+Window = Annotated[str | None, option("--window LENGTH", "Average the samples of this time before now, e.g. 6h.")]
 
 
 def usage_error(message: str, hint: str) -> CommandError:
@@ -187,131 +185,94 @@ class PlanOptions:
     """Options of `partitions plan` that make up the request, and the window of its samples."""
 
     add_brokers: Annotated[
-        str | None,
-        typer.Option("--add-brokers", metavar="IDS", help="Move replicas to these new brokers only, e.g. 4,5."),
+        str | None, option("--add-brokers IDS", "Move replicas to these new brokers only, e.g. 4,5.")
     ] = None
     remove_brokers: Annotated[
-        str | None,
-        typer.Option("--remove-brokers", metavar="IDS", help="Move all replicas off these brokers, and no others."),
+        str | None, option("--remove-brokers IDS", "Move all replicas off these brokers, and no others.")
     ] = None
     remove_log_dirs: Annotated[
         list[str] | None,
-        typer.Option(
-            "--remove-log-dirs",
-            metavar="ID:PATH",
-            help="Empty this log directory of a broker, into its other ones; may be repeated.",
+        option(
+            "--remove-log-dirs ID:PATH", "Empty this log directory of a broker, into its other ones; may be repeated."
         ),
     ] = None
-    demote: Annotated[
-        str | None, typer.Option("--demote", metavar="IDS", help="Move leaderships off these brokers; copies no data.")
-    ] = None
-    fix_offline: Annotated[bool, typer.Option("--fix-offline", help="Move offline replicas only.")] = False
+    demote: Annotated[str | None, option("--demote IDS", "Move leaderships off these brokers; copies no data.")] = None
+    fix_offline: Annotated[bool, option("--fix-offline", "Move offline replicas only.")] = False
     replication_factor: Annotated[
         int | None,
-        typer.Option(
-            "--replication-factor",
-            metavar="N",
-            min=1,
-            max=32,
-            help="New replication factor of the --topics: add or remove replicas.",
+        option(
+            "--replication-factor N", "New replication factor of the --topics: add or remove replicas.", min=1, max=32
         ),
     ] = None
     goals: Annotated[
         list[str] | None,
-        typer.Option(
-            "--goals",
-            metavar="NAME[=RANGE],...",
-            help="Goals in order, e.g. rack-awareness,disk=10%. Default: all; see `partitions goals list`.",
+        option(
+            "--goals NAME[=RANGE],...",
+            "Goals in order, e.g. rack-awareness,disk=10%. Default: all; see `partitions goals list`.",
         ),
     ] = None
-    brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="IDS", help="Place replicas on these brokers only, e.g. 1-6,9.")
-    ] = None
+    brokers: Annotated[str | None, option("--brokers IDS", "Place replicas on these brokers only, e.g. 1-6,9.")] = None
     offline_brokers: Annotated[
-        str | None,
-        typer.Option(
-            "--offline-brokers", metavar="IDS", help="Brokers going offline: move all replicas off them, in any mode."
-        ),
+        str | None, option("--offline-brokers IDS", "Brokers going offline: move all replicas off them, in any mode.")
     ] = None
     exclude: Annotated[
+        list[str] | None, option("--exclude PATTERN", "Topics that must not move (RE2, whole name); may be repeated.")
+    ] = None
+    may_stay: Annotated[
         list[str] | None,
-        typer.Option(
-            "--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."
+        option(
+            "--may-stay PATTERN",
+            "Topics that stay even on brokers and disks that are emptied (RE2, whole name); may be repeated.",
         ),
     ] = None
     topics: Annotated[
-        list[str] | None,
-        typer.Option("--topics", metavar="PATTERN", help="Topics that may move (RE2, whole name); may be repeated."),
+        list[str] | None, option("--topics PATTERN", "Topics that may move (RE2, whole name); may be repeated.")
     ] = None
     window: Window = None
     time_budget: Annotated[
         str | None,
-        typer.Option(
-            "--time-budget",
-            metavar="LENGTH",
-            help="Time limit of the search, e.g. 30s; then the best plan so far is used.",
-        ),
+        option("--time-budget LENGTH", "Time limit of the search, e.g. 30s; then the best plan so far is used."),
     ] = None
-    max_moves: Annotated[
-        int | None, typer.Option("--max-moves", metavar="N", min=1, max=10**9, help="Most replicas to move.")
-    ] = None
-    max_bytes: Annotated[
-        str | None, typer.Option("--max-bytes", metavar="AMOUNT", help="Most data to copy, e.g. 500GB.")
-    ] = None
-    replicas_max: Annotated[
-        int | None, typer.Option("--replicas-max", metavar="N", min=1, max=10**9, help="Most replicas on a broker.")
-    ] = None
+    max_moves: Annotated[int | None, option("--max-moves N", "Most replicas to move.", min=1, max=10**9)] = None
+    max_bytes: Annotated[str | None, option("--max-bytes AMOUNT", "Most data to copy, e.g. 500GB.")] = None
+    replicas_max: Annotated[int | None, option("--replicas-max N", "Most replicas on a broker.", min=1, max=10**9)] = (
+        None
+    )
     capacity: Annotated[
         list[str] | None,
-        typer.Option(
-            "--capacity",
-            metavar="NAME=AMOUNT",
-            help="Capacity of each broker: disk, bytes-in, bytes-out or cpu; may be repeated.",
-        ),
+        option("--capacity NAME=AMOUNT", "Capacity of each broker: disk, bytes-in, bytes-out or cpu; may be repeated."),
     ] = None
     capacities: Annotated[
-        Path | None, typer.Option("--capacities", metavar="FILE", help="TOML file with capacities per broker.")
+        Path | None, option("--capacities FILE", "Capacities per broker: TOML, or Cruise Control's capacity.json.")
     ] = None
     worsen_at_most: Annotated[
         str | None,
-        typer.Option(
-            "--worsen-at-most",
-            metavar="PERCENT",
-            help="How far goals may bring brokers beyond the ranges of later goals, in percent of the mean; 0: not at all.",
+        option(
+            "--worsen-at-most PERCENT",
+            "How far goals may bring brokers beyond the ranges of later goals, in percent of the mean; 0: not at all.",
         ),
     ] = None
 
 
-State = Annotated[
-    Path | None,
-    typer.Option("--state", metavar="DIR", help="Folder of plans and journals. Default: the user's state folder."),
-]
+State = Annotated[Path | None, option("--state DIR", "Folder of plans and journals. Default: the user's state folder.")]
 PlanId = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[PLAN-ID]", help="Id of a plan. Default: the plan that is being executed, else the newest."
-    ),
+    str | None, argument("[PLAN-ID]", "Id of a plan. Default: the plan that is being executed, else the newest.")
 ]
 Throttle = Annotated[
     str | None,
-    typer.Option(
-        "--throttle",
-        metavar="RATE",
-        help="Replication throttle per broker, e.g. 20MB/s, 400KiB/s or 400000; `none`: no throttle.",
-    ),
+    option("--throttle RATE", "Replication throttle per broker, e.g. 20MB/s, 400KiB/s or 400000; `none`: no throttle."),
 ]
 MovesPerBroker = Annotated[
     int | None,
-    typer.Option(
-        "--moves-per-broker",
-        metavar="N",
+    option(
+        "--moves-per-broker N",
+        "Most partitions in flight per broker, as source, destination or leader.",
         min=1,
         max=10_000,
-        help="Most partitions in flight per broker, as source, destination or leader.",
     ),
 ]
-AcceptUnmet = Annotated[bool, typer.Option("--accept-unmet", help="Also execute a plan that leaves hard goals unmet.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Execute the plan; without it, only show what would be done.")]
+AcceptUnmet = Annotated[bool, option("--accept-unmet", "Also execute a plan that leaves hard goals unmet.")]
+Execute = Annotated[bool, option("--execute", "Execute the plan; without it, only show what would be done.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,22 +281,16 @@ class PaceOptions:
 
     throttle_bytes_per_s: Throttle = None
     moves_per_broker: MovesPerBroker = None
-    moves_max: Annotated[
-        int | None, typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Most partitions in flight.")
-    ] = None
+    moves_max: Annotated[int | None, option("--moves-max N", "Most partitions in flight.", min=1, max=1_000_000)] = None
     bytes_in_flight: Annotated[
-        str | None,
-        typer.Option("--bytes-in-flight", metavar="AMOUNT", help="Most bytes in flight, e.g. 50GB or 512MiB."),
+        str | None, option("--bytes-in-flight AMOUNT", "Most bytes in flight, e.g. 50GB or 512MiB.")
     ] = None
     one_replica: Annotated[
         bool | None,
-        typer.Option(
-            "--one-replica/--all-replicas", help="Move one replica of a partition at a time, or all together."
-        ),
+        option("--one-replica/--all-replicas", "Move one replica of a partition at a time, or all together."),
     ] = None
     order: Annotated[
-        str | None,
-        typer.Option("--order", metavar="plan|small-first|large-first", help="Order in which partitions are moved."),
+        str | None, option("--order plan|small-first|large-first", "Order in which partitions are moved.")
     ] = None
 
 
@@ -382,6 +337,7 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
         if asked.offline_brokers is None
         else parse_brokers(asked.offline_brokers, "--offline-brokers"),
         excluded_topics=tuple(dict.fromkeys([*settings.plan.excluded_topics, *(asked.exclude or ())])),
+        staying_topics=tuple(dict.fromkeys(asked.may_stay or ())),
         topics=tuple(dict.fromkeys(asked.topics or ())),
         replication_factor=asked.replication_factor,
         replicas_max=asked.replicas_max,
@@ -442,7 +398,7 @@ def _with(default: BrokerCapacity, text: str) -> BrokerCapacity:
         )
     if name == "cpu":
         share = _share(value)
-        if not 0 < share <= 1:
+        if not 0 < share <= CPU_MAX:
             raise usage_error(f"--capacity {text}: must be more than 0 and at most 1", "Use cpu=0.8 or cpu=80%.")
         return replace(default, cpu=share)
     parse = parse_amount if name == "disk" else parse_rate

@@ -10,7 +10,7 @@ from shedders.kafka_rebalance.cli.arguments import need_extra
 from shedders.kafka_rebalance.cli.execution import apply, cancel, pause, resume, rollback, status
 from shedders.kafka_rebalance.cli.plan import layout, plan, show
 from shedders.kafka_rebalance.cli.sample import sample
-from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.options import OutputAs, argument
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
 
 @goals_app.command()
 def explain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a goal, as in `goals list`.")],
+    name: Annotated[str, argument("NAME", "Name of a goal, as in `goals list`.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Explain a goal: its aim, formula, moves and origin."""

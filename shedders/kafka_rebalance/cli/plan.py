@@ -29,7 +29,7 @@ from shedders.model.amounts import count
 from statechannel import clocks
 from statechannel.cli.kit.fitted_tables import cell
 from statechannel.cli.kit.listing import parse_length_ms
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, argument, option, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.cli.kit.progress import bar, progress
 from statechannel.errors import ExitCode
@@ -48,16 +48,12 @@ _OTHERS: Final = "use --limit, --topic or --broker to see others"
 PICTURES: Final = (".png", ".svg")
 
 ReassignmentOut = Annotated[
-    Path | None,
-    typer.Option("--reassignment", metavar="FILE", help="Also write the plan as JSON for kafka-reassign-partitions."),
+    Path | None, option("--reassignment FILE", "Also write the plan as JSON for kafka-reassign-partitions.")
 ]
 RollbackOut = Annotated[
-    Path | None,
-    typer.Option(
-        "--rollback", metavar="FILE", help="Also write the JSON that reverts the plan, for kafka-reassign-partitions."
-    ),
+    Path | None, option("--rollback FILE", "Also write the JSON that reverts the plan, for kafka-reassign-partitions.")
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing files.")]
+Replace = Annotated[bool, option("--replace", "Overwrite existing files.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,14 +177,10 @@ def print_next(commands: Sequence[str]) -> None:
 
 
 LayoutFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--layout", metavar="FILE", help="Plan for a file of `partitions layout` instead of the live cluster."
-    ),
+    Path | None, option("--layout FILE", "Plan for a file of `partitions layout` instead of the live cluster.")
 ]
 LoadsFile = Annotated[
-    Path | None,
-    typer.Option("--loads", metavar="FILE|TABLE", help="Loads from the Spark job partition-loads, instead of samples."),
+    Path | None, option("--loads FILE|TABLE", "Loads from the Spark job partition-loads, instead of samples.")
 ]
 
 
@@ -199,17 +191,14 @@ def plan(
     asked: PlanOptions,
     min_gain: Annotated[
         str | None,
-        typer.Option(
-            "--min-gain",
-            metavar="PERCENT",
-            help="Exit with 5 unless the plan removes this share of the excess of one of its goals, e.g. 10%; for timers.",
+        option(
+            "--min-gain PERCENT",
+            "Exit with 5 unless the plan removes this share of the excess of one of its goals, e.g. 10%; for timers.",
         ),
     ] = None,
     layout: LayoutFile = None,
     loads: LoadsFile = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: ./partition-plan-ID.json.")
-    ] = None,
+    out: Annotated[Path | None, option("--out -o FILE", "Output file. Default: ./partition-plan-ID.json.")] = None,
     reassignment: ReassignmentOut = None,
     rollback: RollbackOut = None,
     replace_: Replace = False,
@@ -359,7 +348,7 @@ def _from_cluster(
 @with_connection
 def layout(
     connect: Connect,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")],
+    out: Annotated[Path, option("--out -o FILE", "Output file.")],
     window: Window = None,
     loads: LoadsFile = None,
     replace_: Replace = False,
@@ -396,34 +385,23 @@ def layout(
 @with_connection
 def show(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan file, or JSON of kafka-reassign-partitions.")],
-    details: Annotated[bool, typer.Option("--details", help="List the moves of replicas.")] = False,
+    file: Annotated[Path, argument("FILE", "Plan file, or JSON of kafka-reassign-partitions.")],
+    details: Annotated[bool, option("--details", "List the moves of replicas.")] = False,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", metavar="PATTERN", help="List only moves of these topics (RE2, whole name); may be repeated."
-        ),
+        option("--topic PATTERN", "List only moves of these topics (RE2, whole name); may be repeated."),
     ] = None,
     broker: Annotated[
         list[int] | None,
-        typer.Option(
-            "--broker",
-            metavar="ID",
-            min=0,
-            max=2**31 - 1,
-            help="List only moves from or to this broker; may be repeated.",
-        ),
+        option("--broker ID", "List only moves from or to this broker; may be repeated.", min=0, max=2**31 - 1),
     ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, max=10**9, help="Most moves to list; 0: all.")
-    ] = 50,
-    all_brokers: Annotated[bool, typer.Option("--all-brokers", help="List all brokers, even hundreds.")] = False,
+    limit: Annotated[int, option("--limit N", "Most moves to list; 0: all.", min=0, max=10**9)] = 50,
+    all_brokers: Annotated[bool, option("--all-brokers", "List all brokers, even hundreds.")] = False,
     layout: LayoutFile = None,
     reassignment: ReassignmentOut = None,
     rollback: RollbackOut = None,
     picture: Annotated[
-        Path | None,
-        typer.Option("--picture", metavar="FILE", help="Draw the load of each broker before and after: .png or .svg."),
+        Path | None, option("--picture FILE", "Draw the load of each broker before and after: .png or .svg.")
     ] = None,
     replace_: Replace = False,
     output: OutputAs = Output.TABLE,
@@ -476,17 +454,26 @@ def _foreign_plan(
 
     wanted = parse_reassignment(raw, str(file))
     source = seen(connect, settings, file=layout)
-    moves = moves_of(wanted, source.layout, source.loads, where=str(file))
-    same = len(wanted) - len(moves)
+    moves, dir_moves, unlooked = moves_of(wanted, source.layout, source.loads, where=str(file))
+    changed = {move.key for move in moves} | {move.key[:2] for move in dir_moves} | {each[:2] for each in unlooked}
+    same = len(wanted) - len(changed)
+    remarks = [f"{same} of the {count(len(wanted), 'partition')} of the file stay as they are"] if same else []
+    if unlooked:
+        topic, number, broker = unlooked[0]
+        remarks.append(
+            f"the present directories of {count(len(unlooked), 'replica')} that the file names one for are not known, such as of "
+            f"{topic}-{number} on broker {broker}: what Kafka copies between disks there is not shown"
+        )
     fingerprint = source.layout.fingerprint()
     return ReassignmentPlan(
-        id=hashlib.sha256(fingerprint.encode() + to_json(moves)).hexdigest()[:16],
+        id=hashlib.sha256(fingerprint.encode() + to_json(moves, "after", dir_moves)).hexdigest()[:16],
         cluster_id=source.layout.cluster_id,
         layout=fingerprint,
         request={"mode": "given by Kafka's own tool"},
         brokers=broker_changes(source.layout, source.loads, moves),
         moves=moves,
-        remarks=(f"{same} of the {len(wanted)} partitions of the file stay as they are",) if same else (),
+        dir_moves=dir_moves,
+        remarks=(*source.loads.remarks, *remarks),
     )
 
 

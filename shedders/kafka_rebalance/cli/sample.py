@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from shedders.kafka_rebalance.cli.arguments import expanded, need_extra, partitions_settings, usage_error
+from shedders.model.amounts import count
 from statechannel import clocks
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.fitted_tables import Column, cell
 from statechannel.cli.kit.listing import parse_length_ms
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, option, with_connection
 from statechannel.cli.kit.output import (
     Output,
     print_json,
@@ -73,7 +73,7 @@ def show_loads(
         "intervals": loads_read.window.slots,
         "intervals_with_samples": loads_read.minutes,
         "samples": counts.samples,
-        "junk": {str(why): count for why, count in sorted(counts.junk.items())},
+        "junk": {str(why): number for why, number in sorted(counts.junk.items())},
         "completeness_min": own.completeness_min,
         "partitions": len(loads.of),
     }
@@ -100,10 +100,10 @@ def show_loads(
     few = sum(load.completeness < own.completeness_min for load in loads.of.values())
     if few:
         say(
-            f"note: {few} partitions are less complete than sample.completeness_min ({own.completeness_min:g}); plans ignore them"
+            f"note: plans ignore {count(few, 'partition')} less complete than sample.completeness_min ({own.completeness_min:g})"
         )
-    for why, count in sorted(counts.junk.items()):
-        say(cell(f"note: {count} records of {topic.name} were ignored: {why}"))
+    for why, number in sorted(counts.junk.items()):
+        say(cell(f"note: ignored of {topic.name}: {count(number, 'record')}: {why}"))
 
 
 def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
@@ -122,6 +122,8 @@ def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
 
 
 LOG_DIRS: Final = "log-dirs"
+_ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 FILE: Final = "file"
 FAILURES_MAX: Final = 60
 SHOWN_MAX: Final = 50
@@ -133,84 +135,49 @@ class SampleOptions:
 
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source",
-            metavar="NAME",
-            help="Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in.",
+        option(
+            "--source NAME", "Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in."
         ),
     ] = None
     endpoint: Annotated[
-        list[str] | None,
-        typer.Option("--endpoint", metavar="[ID=]URL", help="Metrics of one broker (JMX exporter); may be repeated."),
+        list[str] | None, option("--endpoint [ID=]URL", "Metrics of one broker (JMX exporter); may be repeated.")
     ] = None
-    server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Prometheus server that scrapes the brokers.")
-    ] = None
+    server: Annotated[str | None, option("--server URL", "Prometheus server that scrapes the brokers.")] = None
     broker_label: Annotated[
-        str,
-        typer.Option(
-            "--broker-label", metavar="LABEL", help="Label of the Prometheus series that identifies the broker."
-        ),
+        str, option("--broker-label LABEL", "Label of the Prometheus series that identifies the broker.")
     ] = "instance"
     broker: Annotated[
+        list[str] | None, option("--broker ID=VALUE", "Value of that label for a broker; may be repeated.")
+    ] = None
+    selector: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="ID=VALUE", help="Value of that label for a broker; may be repeated."),
+        option("--selector LABEL=VALUE", "Only series with this label, e.g. job=kafka; may be repeated."),
     ] = None
-    from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="FILE", help="Read samples from a file: JSON lines or CSV.")
-    ] = None
-    repeat: Annotated[bool, typer.Option("--repeat/--once", help="Take samples until interrupted, or only once.")] = (
-        False
-    )
+    from_file: Annotated[Path | None, option("--from-file FILE", "Read samples from a file: JSON lines or CSV.")] = None
+    repeat: Annotated[bool, option("--repeat/--once", "Take samples until interrupted, or only once.")] = False
     interval_s: Annotated[
         float | None,
-        typer.Option(
-            "--interval-s",
-            metavar="SECONDS",
-            min=1,
-            max=3_600,
-            help="Time between two samples. Default: from the settings.",
-        ),
+        option("--interval-s SECONDS", "Time between two samples. Default: from the settings.", min=1, max=3_600),
     ] = None
-    count: Annotated[
-        int | None,
-        typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: number of samples to take."),
-    ] = None
+    count: Annotated[int | None, option("--count N", "With --repeat: number of samples to take.", min=1, max=10**9)] = (
+        None
+    )
     gap_s: Annotated[
         float,
-        typer.Option(
-            "--gap-s",
-            metavar="SECONDS",
-            min=0,
-            max=600,
-            help="Time between the two measurements of a sample; 0: one measurement.",
-        ),
+        option("--gap-s SECONDS", "Time between the two measurements of a sample; 0: one measurement.", min=0, max=600),
     ] = 10.0
     failures_max: Annotated[
-        int,
-        typer.Option(
-            "--failures-max",
-            metavar="N",
-            min=1,
-            max=10**6,
-            help="With --repeat: consecutive failures before giving up.",
-        ),
+        int, option("--failures-max N", "With --repeat: consecutive failures before giving up.", min=1, max=10**6)
     ] = FAILURES_MAX
-    to_file: Annotated[
-        Path | None,
-        typer.Option("--to-file", metavar="FILE", help="Append the samples to a file instead of the topic."),
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples without writing them.")] = False
-    show: Annotated[bool, typer.Option("--show", help="Show loads from existing samples; take none.")] = False
+    to_file: Annotated[Path | None, option("--to-file FILE", "Append the samples to a file instead of the topic.")] = (
+        None
+    )
+    dry_run: Annotated[bool, option("--dry-run", "Show the samples without writing them.")] = False
+    show: Annotated[bool, option("--show", "Show loads from existing samples; take none.")] = False
     window: Annotated[
-        str | None,
-        typer.Option(
-            "--window", metavar="LENGTH", help="With --show: average samples of this time. Default: from the settings."
-        ),
+        str | None, option("--window LENGTH", "With --show: average samples of this time. Default: from the settings.")
     ] = None
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Most rows of the table of partitions.")
-    ] = SHOWN_MAX
+    limit: Annotated[int, option("--limit N", "Most rows of the table of partitions.", min=1, max=10**6)] = SHOWN_MAX
 
 
 @with_connection
@@ -244,11 +211,13 @@ def sample(connect: Connect, asked: SampleOptions, output: OutputAs = Output.TAB
         return
     named = asked.source or (FILE if asked.from_file else "prometheus" if asked.endpoint or asked.server else LOG_DIRS)
     with open_admin(connection.client, timeout_s=max(connection.timeout_s, settings.sample.timeout_s)) as admin:
+        brokers = _pairs("--broker", _ID, asked.broker or (), "1=kafka-1:7071")
         options = SourceOptions(
             endpoints=tuple(asked.endpoint or ()),
             server=asked.server or "",
             broker_label=asked.broker_label,
-            brokers=_brokers(asked.broker or ()),
+            brokers={label: int(number) for number, label in brokers},
+            selector=dict(_pairs("--selector", _LABEL, asked.selector or (), "job=kafka")),
             file=asked.from_file,
             admin=admin,
             timeout_s=settings.sample.timeout_s,
@@ -259,14 +228,12 @@ def sample(connect: Connect, asked: SampleOptions, output: OutputAs = Output.TAB
         say_dry_run(connection.cluster)
 
 
-def _brokers(values: Sequence[str]) -> Mapping[str, int]:
-    labels = {}
+def _pairs(option: str, form: re.Pattern[str], values: Sequence[str], example: str) -> Iterator[tuple[str, str]]:
     for text in values:
-        number, equals, value = text.partition("=")
-        if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
-            raise usage_error(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
-        labels[value] = int(number)
-    return labels
+        name, _, value = text.partition("=")
+        if not value or not form.fullmatch(name):
+            raise usage_error(f"{option} {text}: not of the form of {example}", f"For example {option} {example}.")
+        yield name, value.strip("'\"")
 
 
 @dataclass(slots=True)

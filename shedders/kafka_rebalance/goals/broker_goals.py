@@ -15,6 +15,7 @@ from shedders.kafka_rebalance.planning.plan import compared
 from shedders.kafka_rebalance.planning.reachable import nearest_means
 from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.kafka_rebalance.planning.virtual_cluster import Measure
+from shedders.model.amounts import count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,7 +132,7 @@ class CapacityGoal(LeveledGoal):
         self.bounds = self.high.copy()
         without = int(np.count_nonzero(self.cells)) - len(known)
         if without:
-            self.remarks.append(f"{self.name}: the capacity of {without} brokers is not known; they are not limited")
+            self.remarks.append(f"{self.name}: the capacity of {count(without, 'broker')} is not known: no limit there")
         else:
             self._heed_sums()
         return None

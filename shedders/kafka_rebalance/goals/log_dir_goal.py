@@ -368,11 +368,11 @@ class LogDirsLeave(LogDirGoal):
     def _leaving(self, broker: KafkaBroker, paths: set[str]) -> dict[Place, tuple[str, int, int]]:
         """Replicas in directories to be emptied: directory, size, row."""
         return {
-            (topic, number): (directory.path, size, self._rows[topic, number])
+            (topic, number): (directory.path, size, row)
             for directory in broker.log_dirs
             if directory.path in paths
             for topic, number, size in directory.replicas
-            if (topic, number) in self._rows
+            if (row := self._rows.get((topic, number))) is not None and not self.scope.staying[row]
         }
 
     def _targets(self, broker: KafkaBroker, paths: set[str]) -> list[OpenDirectory]:

@@ -35,7 +35,7 @@ class RackAwareness(Goal):
         if len(without):
             names = ", ".join(str(cluster.broker_ids[broker]) for broker in without[:5])
             self.remarks.append(
-                f"rack-awareness: {len(without)} brokers have no rack ({names}); each is taken for a rack of its own"
+                f"rack-awareness: {count(len(without), 'broker')} without a rack ({names}): each is taken for a rack of its own"
             )
         sizes = np.bincount(self.rack[self.scope.homes]).tolist()
         self.usable = sum(size > 0 for size in sizes)
@@ -134,13 +134,13 @@ class RackAwareness(Goal):
         worst = int(surplus.argmax())
         here = cluster.holders(worst)
         text = (
-            f"{cluster.name_of(worst)} has {len(here)} replicas on brokers "
+            f"{cluster.name_of(worst)} has {count(len(here), 'replica')} on brokers "
             f"{', '.join(str(cluster.broker_ids[broker]) for broker in here)}, {int(self.most[len(here)])} may share one of the "
             f"{self.usable} usable racks"
         )
         homes = int(np.count_nonzero(self.scope.homes))
         if homes < len(here):
-            return f"{text}; only {homes} brokers are usable"
+            return f"{text}; with {count(homes, 'usable broker')} only"
         movable = self.scope.movable(np.full(len(here), worst), np.array(here))
         if not movable.any():
             return f"{text}; none of them may move"
@@ -184,7 +184,7 @@ class Evacuation(Goal):
 
     def rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """The same as partitions and brokers."""
-        rows, places = np.nonzero(self.leaving())
+        rows, places = np.nonzero(self.leaving() & ~self.scope.staying[:, None])
         return rows, self.cluster.replicas[rows, places]
 
     def measured(self) -> tuple[Any, Any]:
@@ -215,7 +215,7 @@ class Evacuation(Goal):
         cluster, scope = self.cluster, self.scope
         rows, brokers = self.rows()
         free = scope.movable(rows, brokers)
-        text = f"{len(rows)} replicas {self.what}"
+        text = f"{count(len(rows), 'replica')} {self.what}"
         if not free.any():
             name = cluster.name_of(int(rows[0]))
             return f"{text}, such as {name} on broker {cluster.broker_ids[int(brokers[0])]}: none of them may move"
@@ -232,7 +232,7 @@ class Evacuation(Goal):
 class BrokersLeave(Evacuation):
     """Off brokers that are removed, or going offline."""
 
-    what = "are on brokers that are going"
+    what = "on brokers that are going"
 
     def leaving(self) -> NDArray[np.bool_]:
         leaving: NDArray[np.bool_] = np.append(self.scope.leaving, np.False_)[self.cluster.replicas]
@@ -242,7 +242,7 @@ class BrokersLeave(Evacuation):
 class ChosenBrokers(Evacuation):
     """Of the chosen topics, off brokers that were not chosen."""
 
-    what = "of the chosen topics are on other brokers"
+    what = "of the chosen topics on other brokers"
 
     def leaving(self) -> NDArray[np.bool_]:
         scope = self.scope
@@ -253,7 +253,7 @@ class ChosenBrokers(Evacuation):
 class OfflineReplicas(Evacuation):
     """Off brokers and log directories that are away."""
 
-    what = "are offline"
+    what = "offline"
 
     def leaving(self) -> NDArray[np.bool_]:
         held, lost = self.cluster.replicas, self.scope.lost
@@ -271,7 +271,7 @@ class Demotion(Goal):
     def _beyond(self) -> Any:
         cluster, subjects = self.cluster, self.scope.subjects
         leads = (cluster.leader >= 0) & subjects[cluster.leader]
-        return leads | ((cluster.leader >= 0) & subjects[cluster.replicas[:, 0]])
+        return (leads | ((cluster.leader >= 0) & subjects[cluster.replicas[:, 0]])) & ~self.scope.staying
 
     def measured(self) -> tuple[Any, Any]:
         values = self._beyond().astype(np.int64)
@@ -302,7 +302,7 @@ class Demotion(Goal):
         partition = int(rows[0])
         holders = ", ".join(str(cluster.broker_ids[broker]) for broker in cluster.holders(partition))
         why = "it may not be changed" if self.scope.frozen[partition] else "no other replica may lead"
-        return f"{len(rows)} partitions stay, such as {cluster.name_of(partition)} on brokers {holders}: {why}"
+        return f"{count(len(rows), 'partition')} left, such as {cluster.name_of(partition)} on brokers {holders}: {why}"
 
 
 class ReplicationFactor(Goal):
@@ -373,6 +373,6 @@ class ReplicationFactor(Goal):
         missing = self._missing()
         partition = int(np.abs(missing).argmax())
         return (
-            f"{int(np.count_nonzero(missing))} partitions, such as {cluster.name_of(partition)} with "
-            f"{len(cluster.holders(partition))} replicas: no broker has room for another"
+            f"{count(int(np.count_nonzero(missing)), 'partition')}, such as {cluster.name_of(partition)} with "
+            f"{count(len(cluster.holders(partition)), 'replica')}: no broker has room for another"
         )

@@ -4,10 +4,9 @@ A plan file, `partition-plan/1`, is JSON with one move per line, so that people 
 contradiction or an invalid number is an error that names the place. Whether the plan still fits the cluster is checked when it is
 executed.
 
-Kafka's format (`ReassignPartitionsCommand`) is `{"version":1,"partitions":[{"topic","partition","replicas"}]}`; `log_dirs` are
-written where a plan chooses directories, and ignored in files of others. A file that only changes the order of replicas moves no
-data: the first of them becomes the preferred leader, and leads after an election (`kafka-leader-election --election-type
-preferred`).
+Kafka's format (`ReassignPartitionsCommand`) is `{"version":1,"partitions":[{"topic","partition","replicas","log_dirs"}]}`, where
+`version` and `log_dirs` may be missing. A file that only changes the order of replicas moves no data: the first of them becomes
+the preferred leader, and leads after an election (`kafka-leader-election --election-type preferred`).
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 from pydantic import BaseModel, TypeAdapter
 
 from loaddata.bulk import uncollected
 from loaddata.model.figures import LATEST_MS
-from loaddata.samples.partitions import ClusterLayout, KafkaPartition, PartitionLoads
+from loaddata.samples.partitions import ClusterLayout, KafkaPartition, PartitionLoad, PartitionLoads
 from loaddata.samples.strict_json import (
     STRICT,
     amount_faults,
@@ -112,17 +111,12 @@ def read_plan(path: Path) -> ReassignmentPlan:
 def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
     """Parse a plan, such as from a topic; raises as `read_plan`."""
     names = top_level(raw, where, PlanUnusableError, hint=_PLAN_HINT)
-    if "partitions" in names and "format" not in names:
-        hint = "Show it with `statechannel partitions show --layout FILE`; `apply` takes only plans."
-        raise PlanUnusableError(
-            f"{where} is not a plan; it looks like a reassignment file of Kafka's own tool", hint=hint
-        )
     if str(names.get("format")).startswith("kafka-layout/"):
         raise PlanUnusableError(
             f"{where} is a layout, not a plan",
             hint=f"Make a plan for it: `statechannel partitions plan --layout {where}`.",
         )
-    checked_format(names.get("format"), FORMAT, where, PlanUnusableError, hint=_PLAN_HINT)
+    checked_format(names, FORMAT, where, PlanUnusableError, hint=_PLAN_HINT)
     file = validated(raw, _PLAN_ADAPTER, where, PlanUnusableError, hint=_PLAN_HINT)
     plan = ReassignmentPlan(**{name: getattr(file, name) for name in _PLAN_FIELDS})
     faults = list(_faults(plan))
@@ -187,6 +181,13 @@ _REASSIGNMENT_HINT: Final = (
 _REASON: Final = "given"
 
 
+class WantedReplicas(NamedTuple):
+    """Brokers in order, and a directory for each of them, or none."""
+
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReassignmentPart:
     topic: str
@@ -197,7 +198,7 @@ class _ReassignmentPart:
 
 class _ReassignmentFile(BaseModel):
     model_config = STRICT
-    version: int
+    version: int = REASSIGNMENT_VERSION
     partitions: tuple[_ReassignmentPart, ...]
 
 
@@ -230,20 +231,26 @@ def to_json(moves: Iterable[PartitionMove], which: Which = "after", dir_moves: I
     return b'{"version":1,"partitions":[\n' + b",\n".join(entries) + b"\n]}\n"
 
 
+_PROPOSED: Final = re.compile(rb"^Proposed partition reassignment configuration\s*", re.MULTILINE)
+
+
 def looks_like_reassignment(raw: bytes) -> bool:
     """Whether a file looks like one of Kafka's tool, valid or not."""
     head = raw[:4_096]
-    return b'"partitions"' in head and b'"version"' in raw and b'"format"' not in head
+    return b'"partitions"' in head and b'"format"' not in head
 
 
-def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Replicas by topic and partition of a file."""
+def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], WantedReplicas]:
+    """Replicas by topic and partition of a file; of the output of `--generate` the proposed ones."""
+    raw = _PROPOSED.split(raw, maxsplit=1)[-1]
     top_level(raw, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
     file = validated(raw, _REASSIGNMENT_ADAPTER, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
     faults = list(_reassignment_faults(file))
     if faults:
         raise PlanUnusableError(located(where, faults), hint=_REASSIGNMENT_HINT)
-    return {(part.topic, part.partition): part.replicas for part in file.partitions}
+    return {
+        (part.topic, part.partition): WantedReplicas(part.replicas, part.log_dirs or ()) for part in file.partitions
+    }
 
 
 def _reassignment_faults(file: _ReassignmentFile) -> Iterator[str]:
@@ -257,32 +264,70 @@ def _reassignment_faults(file: _ReassignmentFile) -> Iterator[str]:
             yield f"partitions[{number}].log_dirs: expected one per replica"
 
 
+class ForeignMoves(NamedTuple):
+    """What a reassignment of another tool changes; `unlooked` are its replicas whose present directory nobody knows."""
+
+    moves: tuple[PartitionMove, ...]
+    dir_moves: tuple[LogDirMove, ...] = ()
+    unlooked: tuple[tuple[str, int, int], ...] = ()
+
+
 def moves_of(
-    wanted: Mapping[tuple[str, int], tuple[int, ...]],
+    wanted: Mapping[tuple[str, int], WantedReplicas],
     layout: ClusterLayout,
     loads: PartitionLoads,
     *,
     where: str = "it",
-) -> tuple[PartitionMove, ...]:
-    """Moves of a reassignment of another tool, without unchanged partitions."""
-    known = {broker.id for broker in layout.brokers}
+) -> ForeignMoves:
+    """Moves of a reassignment of another tool, without unchanged replicas."""
+    brokers = {broker.id: broker for broker in layout.brokers}
     there = {(topic.name, partition.partition): partition for topic, partition in layout.partitions()}
-    faults, problems = list[str](), list[PartitionMove]()
-    for (topic, partition), replicas in sorted(wanted.items()):
+    placed = {
+        (topic, number, broker.id): (each.path, size)
+        for broker in layout.brokers
+        for each in broker.log_dirs
+        for topic, number, size in each.replicas
+    }
+    faults, moves, dir_moves = list[str](), list[PartitionMove](), list[LogDirMove]()
+    unlooked: list[tuple[str, int, int]] = []
+    for (topic, partition), (replicas, log_dirs) in sorted(wanted.items()):
         now = there.get((topic, partition))
-        strange = [broker for broker in replicas if broker not in known]
-        if now is None:
-            faults.append(f"{topic}-{partition}: the cluster has no such partition")
-        elif strange:
-            faults.append(f"{topic}-{partition}: the cluster has no broker {strange[0]}")
-        elif now.replicas != replicas:
-            problems.append(_move(topic, now, replicas, loads))
+        strange = [broker for broker in replicas if broker not in brokers]
+        if now is None or strange:
+            what = "partition" if now is None else f"broker {strange[0]}"
+            faults.append(f"{topic}-{partition}: the cluster has no {'such ' if now is None else ''}{what}")
+            continue
+        if now.replicas != replicas:
+            moves.append(_move(topic, now, replicas, loads))
+        for broker, path in zip(replicas, log_dirs, strict=False):
+            paths = {each.path for each in brokers[broker].log_dirs}
+            before, size = placed.get((topic, partition, broker), (None, 0))
+            comes = broker not in now.replicas
+            if path in {ANY_DIRECTORY, before} or paths == {path}:
+                continue
+            if paths and path not in paths:
+                faults.append(f"{topic}-{partition}: broker {broker} has no log directory {cut(path)}")
+            elif before is None and not comes:
+                unlooked.append((topic, partition, broker))
+            else:
+                load = loads.of.get((topic, partition), PartitionLoad())
+                dir_moves.append(
+                    LogDirMove(
+                        topic=topic,
+                        partition=partition,
+                        broker=broker,
+                        replicas=replicas,
+                        before=None if comes else before,
+                        after=path,
+                        size_bytes=load.disk_bytes or 0 if comes else size,
+                    )
+                )
     if faults:
         raise PlanUnusableError(
             located(where, faults),
             hint="It is for another cluster, or for an older state of this one; make a new one.",
         )
-    return tuple(problems)
+    return ForeignMoves(tuple(moves), tuple(dir_moves), tuple(unlooked))
 
 
 def _move(topic: str, now: KafkaPartition, after: tuple[int, ...], loads: PartitionLoads) -> PartitionMove:

@@ -111,6 +111,7 @@ def plan_partitions(
         layout, loads, completeness_min=request.completeness_min, room=request.replication_factor or 1
     )
     stay, remarks = frozen(cluster, request)
+    remarks += loads.remarks
     remarks += [
         f"broker {broker.id} gets no replicas and leads no more: all of its log directories are cordoned"
         for broker in layout.brokers

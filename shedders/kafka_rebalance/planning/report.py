@@ -37,6 +37,7 @@ _ASKED: Final = {
     "offline_brokers": "going offline:",
     "topics": "topics",
     "excluded_topics": "without topics",
+    "staying_topics": "may stay:",
 }
 _ASKED_ONE: Final = {
     "replication_factor": "replication factor",
@@ -107,7 +108,7 @@ def asked_said(request: Mapping[str, Any]) -> str:
 def moves_said(moves: Sequence[PartitionMove]) -> str:
     """Counts of moves by kind: `12 partitions: 9 replicas to copy, 3 leader switches`."""
     if not moves:
-        return "no moves"
+        return "no moves between brokers"
     counts = Counter[str]()
     for move in moves:
         counts["copy"] += len(move.added)

@@ -9,22 +9,26 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from loaddata.samples.strict_json import NUMBER_MAX, STRICT, cut, located, read_raw, sentence
+from loaddata.samples.strict_json import NUMBER_MAX, STRICT, cut, duplicates, located, read_raw, top_level, validated
 from statechannel.errors import ExitCode, StateChannelError
+
+CPU_MAX: Final = 1.0
+"""The whole broker; what is larger is meant in another unit."""
+_Capacity = Annotated[int, Field(gt=0, le=NUMBER_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCapacity:
     """Capacity of one broker. Bytes in and out include replication. CPU: 1.0 is the whole broker."""
 
-    disk_bytes: int | None = None
-    bytes_in_per_s: int | None = None
-    bytes_out_per_s: int | None = None
-    cpu: float | None = 1.0
+    disk_bytes: _Capacity | None = None
+    bytes_in_per_s: _Capacity | None = None
+    bytes_out_per_s: _Capacity | None = None
+    cpu: Annotated[float, Field(gt=0, le=CPU_MAX)] | None = CPU_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,9 @@ class Capacities:
 
 
 _SIZE_MAX_BYTES: Final = 16 << 20
+_FOREIGN_HINT: Final = (
+    "It is read as Cruise Control's capacity.json: DISK in MB, NW_IN and NW_OUT in KB/s, CPU in percent."
+)
 _NAMES: Final = tuple(field.name for field in fields(BrokerCapacity))
 
 
@@ -45,7 +52,7 @@ class CapacityUnusableError(StateChannelError):
     exit_code = ExitCode.BAD_EXPORT
 
     def __init__(self, message: str, hint: str = "") -> None:
-        named = f"Use tables [default] and [brokers.ID] with the keys {', '.join(_NAMES)}."
+        named = f"Use tables [default] and [brokers.ID] with the keys {', '.join(_NAMES)}; cpu is a share, such as 0.8."
         super().__init__(message, hint=hint or named)
 
 
@@ -55,33 +62,62 @@ class _File(BaseModel):
     brokers: dict[str, BrokerCapacity] = {}
 
 
+class _ForeignBroker(BaseModel):
+    """An entry of Cruise Control's file; its numbers are texts, of a disk also one by directory."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    brokerId: int  # noqa: N815
+    capacity: dict[Literal["DISK", "CPU", "NW_IN", "NW_OUT"], float | dict[str, float]]
+    doc: Any = None
+
+
+class _ForeignFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    brokerCapacities: tuple[_ForeignBroker, ...]  # noqa: N815
+
+
+_FOREIGN: Final = {
+    "DISK": ("disk_bytes", 2**20),
+    "CPU": ("cpu", 0.01),
+    "NW_IN": ("bytes_in_per_s", 2**10),
+    "NW_OUT": ("bytes_out_per_s", 2**10),
+}
+_CORES: Final = "num.cores"
+
+
+def _of_cruise_control(raw: bytes, path: Path) -> dict[str, Any]:
+    """The tables of a `capacity.json`: MiB, KiB/s and percent there; broker -1 is the default."""
+    top_level(raw, path, CapacityUnusableError, hint=_FOREIGN_HINT)
+    file = validated(raw, TypeAdapter(_ForeignFile), path, CapacityUnusableError, hint=_FOREIGN_HINT)
+    if faults := list(duplicates("brokerCapacities", [entry.brokerId for entry in file.brokerCapacities])):
+        raise CapacityUnusableError(located(path, faults), _FOREIGN_HINT)
+    tables: dict[str, dict[str, float]] = {}
+    for entry in file.brokerCapacities:
+        own = tables[str(entry.brokerId)] = {}
+        for name, value in entry.capacity.items():
+            field_name, unit = _FOREIGN[name]
+            number = sum(value.values()) if isinstance(value, dict) else value
+            if name == "CPU":
+                own[field_name] = 1.0 if isinstance(value, dict) and [*value] == [_CORES] else number * unit
+            else:
+                own[field_name] = round(number * unit)
+    return {"default": tables.pop("-1", {}), "brokers": tables}
+
+
 def read_capacities(path: Path) -> Capacities:
-    """Read a file of capacities."""
+    """Read a file of capacities, or Cruise Control's."""
     raw = read_raw(path, CapacityUnusableError, size_max_bytes=_SIZE_MAX_BYTES)
-    try:
-        document = tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as error:  # includes invalid UTF-8 and invalid TOML
-        raise CapacityUnusableError(f"{path} is not valid TOML: {cut(str(error))}") from error
-    try:
-        file = _File.model_validate_json(
-            json.dumps(document, default=str)
-        )  # strict values, lists and tables as in JSON
-    except ValidationError as error:
-        faults = [sentence(fault) for fault in error.errors(include_url=False)]
-        raise CapacityUnusableError(located(path, faults)) from error
+    if raw.lstrip().startswith(b"{"):
+        document = _of_cruise_control(raw, path)
+    else:
+        try:
+            document = tomllib.loads(raw.decode())
+        except (ValueError, RecursionError) as error:  # includes invalid UTF-8 and invalid TOML
+            raise CapacityUnusableError(f"{path} is not valid TOML: {cut(str(error))}") from error
+    encoded = json.dumps(document, default=str).encode()  # strict values, lists and tables as in JSON
+    file = validated(encoded, TypeAdapter(_File), path, CapacityUnusableError, hint="")
     named: Mapping[str, Any] = document.get("brokers", {})
     of = {_broker(name, path): _over(file.default, own, named[name]) for name, own in file.brokers.items()}
-    faults = [
-        f"{where}.{name}: expected more than 0, got {value}"
-        for where, capacity in {
-            "default": file.default,
-            **{f"brokers.{id_}": capacity for id_, capacity in of.items()},
-        }.items()
-        for name in _NAMES
-        if (value := getattr(capacity, name)) is not None and not 0 < value <= NUMBER_MAX
-    ]
-    if faults:
-        raise CapacityUnusableError(located(path, faults))
     return Capacities(default=file.default, of=MappingProxyType(dict(sorted(of.items()))))
 
 
@@ -134,6 +170,7 @@ class PlanRequest:
         log_dirs: Log directories to be emptied, by broker and path, for the mode `remove-log-dirs`.
         offline_brokers: Brokers going offline: they get no replicas and lose theirs, in any mode.
         excluded_topics: Patterns (RE2, whole name) of topics whose replicas stay (the blacklist).
+        staying_topics: Patterns of topics whose replicas stay, also on brokers and directories that are to be emptied.
         topics: Patterns of topics that may move; empty: all that are not excluded.
         time_budget_s: Time limit of the search; then the best plan so far is returned, marked incomplete.
         replicas_max: Limit of replicas on a broker, for `replica-capacity`.
@@ -149,6 +186,7 @@ class PlanRequest:
     log_dirs: tuple[tuple[int, str], ...] = ()
     offline_brokers: tuple[int, ...] = ()
     excluded_topics: tuple[str, ...] = ()
+    staying_topics: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     replication_factor: int | None = None
     replicas_max: int | None = None

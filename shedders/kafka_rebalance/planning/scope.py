@@ -16,7 +16,7 @@ from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 from shedders.model.amounts import count
-from shedders.model.patterns import Patterns, compiled
+from shedders.model.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -221,24 +221,30 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
         )
     left_out = int(np.count_nonzero(~chosen))
     if left_out:
-        remarks.append(f"{left_out} of {len(chosen)} topics stay: they are excluded or not requested")
+        remarks.append(f"topics that stay, as they are excluded or not requested: {left_out} of {len(chosen)}")
     strange = sorted(set(request.capacities.of) - set(cluster.broker_ids))
     if strange:
         remarks.append(f"capacities are set for broker {_list(strange)}, which is not in the cluster")
     going: NDArray[np.bool_] = np.zeros(len(cluster.broker_ids) + 1, dtype=bool)
     going[[cluster.index[broker] for broker in leaving(request)]] = True
+    remaining = (_staying(cluster.topics, request)[cluster.topic_of][:, None] & going[cluster.replicas]).nonzero()[0]
+    if len(remaining):
+        remarks.append(
+            f"left on brokers that are going, as their topics may stay: {count(len(remaining), 'replica')}, such as of "
+            f"{cluster.name_of(int(remaining[0]))}"
+        )
     offline = (cluster.offline & ~going[cluster.replicas]).any(axis=1)
     if request.mode in {PlanMode.FIX_OFFLINE, PlanMode.REMOVE_BROKERS}:
         offline = np.zeros_like(cluster.in_motion)
     for why, hit in (
         ("a reassignment is in progress", cluster.in_motion),
-        ("they have no leader", cluster.leader < 0),
-        ("they have offline replicas (fix those first)", offline),
+        ("no leader", cluster.leader < 0),
+        ("offline replicas (fix those first)", offline),
     ):
         rows = hit & ~stay
         if rows.any():
             examples = ", ".join(cluster.name_of(int(row)) for row in np.nonzero(rows)[0][:3])
-            remarks.append(f"{int(rows.sum())} partitions stay, e.g. {examples}: {why}")
+            remarks.append(f"{count(int(rows.sum()), 'partition')} left in place, e.g. {examples}: {why}")
             stay |= rows
     _check_factors(cluster, request, stay)
     _check_racks(cluster, request, stay)
@@ -312,22 +318,19 @@ def _check_in_sync(layout: ClusterLayout, request: PlanRequest) -> None:
 
 
 def _chosen(topics: Sequence[str], request: PlanRequest) -> NDArray[np.bool_]:
-    wanted = _patterns("topics", request.topics) if request.topics else None
-    excluded = _patterns("excluded topics", request.excluded_topics) if request.excluded_topics else None
-    return np.array(
-        [
-            (wanted is None or wanted.matches(name)) and not (excluded is not None and excluded.matches(name))
-            for name in topics
-        ],
-        dtype=bool,
-    )
+    wanted = _matching("topics", request.topics, topics) if request.topics else np.ones(len(topics), dtype=bool)
+    return wanted & ~_matching("excluded topics", request.excluded_topics, topics) & ~_staying(topics, request)
 
 
-def _patterns(what: str, texts: Sequence[str]) -> Patterns:
+def _staying(topics: Sequence[str], request: PlanRequest) -> NDArray[np.bool_]:
+    return _matching("topics that may stay", request.staying_topics, topics)
+
+
+def _matching(what: str, texts: Sequence[str], topics: Sequence[str]) -> NDArray[np.bool_]:
     patterns = compiled(texts)
     if isinstance(patterns, str):
         raise RequestRefusedError(f"{what}: {patterns}", hint="Patterns are RE2 and match whole names, e.g. `logs-.*`.")
-    return patterns
+    return np.array([bool(texts) and patterns.matches(name) for name in topics], dtype=bool)
 
 
 def _list(ids: Iterable[int]) -> str:
@@ -364,7 +367,7 @@ class Scope:
         emptied: Brokers that replicas never move back to. B.
         all_lead: Whether all homes may lead.
         chosen: Partitions of the topics that the request is about. P.
-        frozen: Partitions that must stay. P.
+        frozen: Partitions that must stay. P. `staying`: those that goals which empty brokers and directories leave out. P.
         free_topics: Topics of which at least one partition may change. T.
         began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
         extra: Replicas to add per partition (to remove, if negative). P.
@@ -394,6 +397,7 @@ class Scope:
         if request.migrates:
             self.sources[:] = True
             self.emptied |= ~self.homes
+        self.staying: NDArray[np.bool_] = _staying(cluster.topics, request)[cluster.topic_of]
         self.chosen: NDArray[np.bool_] = _chosen(cluster.topics, request)[cluster.topic_of]
         self.all_lead = bool((self.leaders == self.homes).all())
         self.frozen = frozen

@@ -383,5 +383,5 @@ class Search:
             if number:
                 against.append(f"{goal.name} {number}")
         if not against:
-            return f"{count} moves would help and none is left that may be made"
-        return f"of {count} moves that would help, earlier goals forbid: {', '.join(against)}"
+            return f"moves that would help: {count}; none is left that may be made"
+        return f"of the moves that would help ({count}), earlier goals forbid: {', '.join(against)}"

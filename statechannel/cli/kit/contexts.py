@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode, NotFoundError
-from statechannel.files import new_file
+from statechannel.files import UnreadableFileError, new_file, read_text
 from statechannel.suggestions import nearest, shown
 
 _CURRENT = re.compile(r"^\s*current\s*=.*\n?", re.MULTILINE)
@@ -74,12 +74,13 @@ def read_contexts() -> Contexts:
         CommandError: The file cannot be read, or is none of contexts.
     """
     try:
-        return Contexts(**tomllib.loads(contexts_file().read_text(encoding="utf-8-sig")))
-    except FileNotFoundError:
-        return Contexts()
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError) as error:
+        return Contexts(**tomllib.loads(read_text(contexts_file())))
+    except (UnreadableFileError, tomllib.TOMLDecodeError, ValidationError) as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return Contexts()
         wrong = error.errors()[0] if isinstance(error, ValidationError) else None
-        why = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}" if wrong else str(error)
+        unread = "it " if isinstance(error, UnreadableFileError) else ""
+        why = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}" if wrong else f"{unread}{error}"
         hint = "Mend or remove it; STATECHANNEL_CONTEXTS names another file."
         raise CommandError(f"{contexts_file()} cannot be used: {why}", hint=hint, code=ExitCode.BAD_SETTINGS) from error
 
@@ -87,7 +88,7 @@ def read_contexts() -> Contexts:
 def choose_context(name: str) -> None:
     """Make it the current one in the user's file; all else in the file stays as it is."""
     read_contexts().get(name)
-    top, *tables = _TABLE.split(contexts_file().read_text(encoding="utf-8-sig"), maxsplit=1)
+    top, *tables = _TABLE.split(read_text(contexts_file()), maxsplit=1)
     parts = [f"current = {json.dumps(name, ensure_ascii=False)}\n", _CURRENT.sub("", top), *tables]
     with new_file(contexts_file()) as file:
         file.write("".join(parts).encode())

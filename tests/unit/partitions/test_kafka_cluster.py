@@ -1,17 +1,21 @@
 """What a cluster tells becomes a layout: awkward facts as they are, what is not told as a remark, few calls."""
 
 from collections import namedtuple
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kafka import errors as kafka_python
 
 from loaddata.samples import kafka_cluster
+from loaddata.samples.cluster_files import lines_of
 from loaddata.samples.formulas import Hole
-from loaddata.samples.kafka_cluster import read_layout, read_sizes
+from loaddata.samples.kafka_cluster import loads_now, read_layout, read_sizes
 from loaddata.samples.log_dirs_source import LogDirsSource
-from loaddata.samples.partitions import KafkaBroker, KafkaPartition, LogDir, PartitionLoad
+from loaddata.samples.partitions import KafkaBroker, KafkaPartition, LogDir, PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import GoalChoice, PlanRequest
 from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError
 
 Place = namedtuple("Place", ["topic", "partition"])
@@ -240,6 +244,32 @@ def test_sizes_are_the_leaders_else_the_largest(monkeypatch: pytest.MonkeyPatch)
     admin.dirs[2] = kafka_python.NodeNotReadyError(2)
     with pytest.raises(KafkaUnavailableError, match="log directories"):
         read_sizes(admin, layout)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "stored", "far"),
+    [(50 << 20, 5 << 30, True), (5 << 30, 50 << 20, True), (3 << 20, 5 << 20, False), (0, 1, False)],
+)
+def test_a_sampled_size_that_is_far_off_does_not_count(sampled: int, stored: int, far: bool, tmp_path: Path) -> None:
+    admin = FakeAdmin()
+    admin.dirs[1] = [FakeAdmin.directory("/x", {("b", 0): stored})]
+    layout = read_layout(admin, now_ms=0)
+    file = tmp_path / "loads.jsonl"
+    averages = [
+        (("b", 0), PartitionLoad(disk_bytes=sampled, bytes_in_per_s=7)),
+        (("b", 1), PartitionLoad(disk_bytes=91)),
+    ]
+    file.write_bytes(b"".join(lines_of(averages, partitions=2, cluster="c", from_ms=0, to_ms=9, source="s")))
+
+    def loads() -> PartitionLoads:
+        return loads_now(admin, layout, cast("Any", None), now_ms=9, window_s=60, interval_s=60, file=file)
+
+    known = loads()
+    assert known.of["b", 0] == PartitionLoad(disk_bytes=stored if far else sampled, bytes_in_per_s=7)
+    assert known.of["b", 1].disk_bytes == 91
+    assert ["b-0" in remark for remark in known.remarks] == [True] * far
+    plan = plan_partitions(layout, known, PlanRequest(goals=(GoalChoice(name="replicas"),)))
+    assert set(known.remarks) <= set(plan.remarks)
 
 
 def test_one_broker_that_is_silent_leaves_holes_and_the_others_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def _one_partition(**partition: object) -> dict[str, object]:
         ('{"format": "kafka-layout/1", "format": "x"}', "the name 'format' appears twice"),
         ('{"format": "kafka-layout/1", "brokers": [{"id": NaN}]}', "NaN is not a number"),
         ('{"format": "kafka-layout/1", "brokers": [{"id": -Infinity}]}', "-Infinity is not a number"),
-        ({"version": 1, "partitions": []}, "is not a kafka-layout: it has no format"),
+        ({"version": 1, "partitions": []}, "is not a kafka-layout, but an assignment"),
         ({"format": "kafka-layout/2"}, "format kafka-layout/2 is not known"),
         ({"format": "partition-plan/1"}, "it has format 'partition-plan/1'"),
         ({"format": "kafka-layout/1"}, "brokers is missing"),

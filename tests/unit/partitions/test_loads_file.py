@@ -42,7 +42,7 @@ def test_there_and_back_also_through_a_tables_pointer(tmp_path: Path) -> None:
     [
         (b"kafka-loads/1", b"kafka-loads/2", "kafka-loads/2"),
         (b'"partitions":2', b'"partitions":3', "its first line says 3"),
-        (b'"from_ms":1', b'"from_ms":-1', "the first line"),
+        (b'"from_ms":1', b'"from_ms":-1', "line 1"),
         (b'["a",1,7', b'["a",1,-7', "line 3"),
         (b'["a",1,7', b'["a",1', "line 3"),
         (b'["a",1,7', b'["a",1,7.5', "line 3"),
@@ -50,7 +50,7 @@ def test_there_and_back_also_through_a_tables_pointer(tmp_path: Path) -> None:
         (b",1.0]", b",1.5]", "line 3"),
         (b",1.0]", b",NaN]", "line 3"),
         (b'["a",1', b'["a",0', "loads of 1 partitions"),
-        (b'{"format"', b"junk", "not a file of loads"),
+        (b'{"format"', b"junk", "line 1"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, old: bytes, new: bytes, words: str) -> None:

@@ -14,6 +14,7 @@ from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartiti
 from loaddata.samples.prometheus_source import (
     RULES,
     AnswerError,
+    Collected,
     EndpointSource,
     Figure,
     SeriesKind,
@@ -22,10 +23,7 @@ from loaddata.samples.prometheus_source import (
     TotalsBefore,
     checked_url,
     get,
-    grouped,
     make,
-    points_of,
-    reading_of,
     rule_of,
     vector_of,
 )
@@ -198,6 +196,8 @@ def test_options_that_contradict_each_other_or_the_cluster() -> None:
             source.take(LAYOUT, taken_at_ms=0, mono_s=0.0)
     with pytest.raises(SourceError, match="unknown source of samples `nobody`"):
         open_source("nobody", SourceOptions())
+    with pytest.raises(SourceError):
+        open_source("file", SourceOptions())
 
 
 def vector(*series: tuple[dict[str, str], Any]) -> bytes:
@@ -243,6 +243,63 @@ def test_a_prometheus_server() -> None:
     assert 'rate({__name__=~"(?i:kafka_server_brokertopicmetrics_bytesin_total)"}[2m])' in asked
 
 
+@pytest.mark.parametrize("label", ["is_future", "is-future", "isFuture"])
+@pytest.mark.parametrize(("value", "counts"), [("true", False), ("True", False), ("false", True), ("", True)])
+def test_a_log_on_its_way_to_another_directory_is_not_the_partitions(label: str, value: str, counts: bool) -> None:
+    collected, rule = Collected(), next(rule for rule in RULES if rule.figure is Figure.LOG_SIZE)
+    for labels, size in (({}, 5e9), ({label: "true"}, 5e7)):
+        collected.add(1, rule, {"topic": "a", "partition": "0"} | labels, size)
+    collected.add(1, rule, {"topic": "a", "partition": "2", label: value}, 7.0)
+    assert collected.series[1][rule] == {("a", 0): 5e9} | ({("a", 2): 7.0} if counts else {})
+
+
+def test_series_of_one_place_that_differ_are_a_hole_and_equal_ones_are_harmless() -> None:
+    kafka, node = ({"instance": f"127.0.0.1:{port}", "job": job} for port, job in ((7071, "kafka"), (9100, "node")))
+    cpu: list = [(kafka, "4"), (node, "0.01")]
+    processors: list = [(kafka, "8"), (kafka | {"replica": "b"}, "8"), (kafka | {"replica": "c"}, "8")]
+
+    def answer(_: str, parameters: dict[str, list[str]]) -> tuple[int, bytes]:
+        (query,) = parameters["query"]
+        series = {
+            "bytesinpersec_oneminuterate": [(kafka | {"topic": "a"}, "1000"), (kafka, "1000")],
+            "replicationbytesinpersec_oneminuterate": [(kafka, "0")],
+            "process_cpu_seconds_total": cpu,
+            "availableprocessors": processors,
+        }
+        of = next((each for name, each in series.items() if f"_{name})" in query or f":{name})" in query), [])
+        return 200, vector(*(each for each in of if 'job="kafka"' not in query or each[0]["job"] == "kafka"))
+
+    with serving(answer) as url:
+        for several in (cpu, cpu[::-1]):
+            cpu[:] = several
+            taken = make(SourceOptions(server=url)).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+            assert {sample.cpu_share for sample in taken.samples} == {None}
+            assert taken.holes["cpu", Hole.SEVERAL_SERIES] == 2
+            (remark,) = taken.remarks
+            for word in ("instance", "127.0.0.1:7071", "127.0.0.1:9100", "job", "kafka", "node", "--selector"):
+                assert word in remark
+        chosen = make(SourceOptions(server=url, selector={"job": "kafka"})).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    # 4 processors of 8 are 0.5; 0.5 * 500 / (1000 * 3)
+    assert [sample.cpu_share for sample in chosen.samples] == [pytest.approx(0.5 / 6)] * 2
+    assert chosen.remarks == ()
+
+
+def test_a_page_of_several_clusters_is_narrowed_by_a_label() -> None:
+    page = b"".join(RATES.replace(b'topic="a"', b'topic="a",cluster="%b"' % name) for name in (b"x", b"y"))
+    page = page.replace(b"700.0", b"800.0", 1)
+    with serving(lambda *_: (200, page)) as url:
+        taken, chosen = (
+            EndpointSource(SourceOptions(endpoints=(f"1={url}",), selector=selector)).take(
+                LAYOUT, taken_at_ms=0, mono_s=0.0
+            )
+            for selector in ({}, {"cluster": "y"})
+        )
+    assert [sample.disk_bytes for sample in taken.samples] == [None, 900]
+    assert [sample.disk_bytes for sample in chosen.samples] == [700, 900]
+    (remark,) = taken.remarks
+    assert "cluster x, y" in remark
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"{}", b'{"status":"error","error":"bad"}', b'{"status":"success","data":{"resultType":"matrix"}}'],
@@ -260,14 +317,15 @@ def test_every_rule_is_found_by_its_own_name_in_any_case() -> None:
         assert rule_of(SeriesPoint(rule.name.upper(), labels, 1.0)) is rule
     assert {rule.figure for rule in RULES} == set(Figure)
     assert rule_of(SeriesPoint("kafka_log_log_value", {"name": "LogEndOffset"}, 1.0)) is None
-    odd = grouped([SeriesPoint("kafka_log_log_size", {"topic": "a", "partition": "x"}, 1.0)])
-    assert not any(odd.values())
+    odd = Collected()
+    odd.add(1, RULES[-1], {"topic": "a", "partition": "x"}, 1.0)
+    assert odd.series == {}
 
 
 def test_rates_stand_over_totals_and_a_clock_that_stands_still_tells_nothing() -> None:
-    points = list(points_of(RATES + totals(1_000, 1).replace(b"kafka_log_log_size", b"other")))
-    reading = reading_of(points, TotalsBefore(), 0.0)
-    assert reading.topic_in == {"a": 10_240.0}
+    with serving(lambda *_: (200, RATES + totals(1_000, 1).replace(b"kafka_log_log_size", b"other"))) as url:
+        taken = EndpointSource(SourceOptions(endpoints=(f"1={url}",))).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    assert [sample.bytes_in_per_s for sample in taken.samples] == [5_120.0] * 2
     before = TotalsBefore()
     rule = next(item for item in RULES if item.kind is SeriesKind.TOTAL)
     assert before.rate(rule, ("a", -1), 5.0, 1.0) is Hole.FIRST_LOOK
@@ -308,10 +366,14 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     taken = FileSource(path).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert figures(taken) == [(0, 700, 5_120.5, 10, 0.025), (2, 900, None, None, None)]
     assert {sample.taken_at_ms for sample in taken.samples} == {60_000}
-    assert sorted(taken.remarks) == sorted(
-        f"1 lines of {path}: {why}"
-        for why in (InvalidSampleReason.OTHER_CLUSTER, InvalidSampleReason.FIGURE, InvalidSampleReason.FIELDS)
-    )
+    assert sorted(taken.remarks) == [
+        f"{path}, line {line}: {why}"
+        for line, why in (
+            (4, InvalidSampleReason.OTHER_CLUSTER),
+            (5, InvalidSampleReason.FIGURE),
+            (6, InvalidSampleReason.FIELDS),
+        )
+    ]
     lines = tmp_path / "samples.jsonl"
     with lines.open("wb") as file:
         assert write_samples(file, taken.samples) == 2
@@ -319,23 +381,3 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     again = FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert again.samples == taken.samples
     assert any(str(InvalidSampleReason.NOT_JSON) in remark for remark in again.remarks)
-
-
-def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    for name, content in (("none.csv", None), ("bare.csv", b"a,b\n1,2\n"), ("odd.jsonl", b"\xff\xfe\n")):
-        path = tmp_path / name
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(SourceError) as caught:
-            FileSource(path).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-        assert caught.value.exit_code == 7
-
-
-def test_a_file_of_samples_that_never_ends_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is not a file"):
-        FileSource(Path("/dev/zero")).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-    with pytest.raises(SourceError, match="cannot be read"):
-        FileSource(tmp_path / "a\0b").take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-    with pytest.raises(SourceError) as caught:
-        open_source("file", SourceOptions())
-    assert "--from-file" in caught.value.hint

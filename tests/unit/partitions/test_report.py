@@ -45,7 +45,7 @@ def test_the_overview_says_what_is_to_be_known_first() -> None:
 def test_an_empty_plan_says_that_there_is_nothing_to_do() -> None:
     empty = ReassignmentPlan(id="0" * 16, cluster_id="", layout="")
     rows = dict(overview(empty, estimate((), PartitionsSettings())).rows)
-    assert rows == {"cluster": "(no id), 0 brokers", "request": "-", "moves": "no moves"}
+    assert rows == {"cluster": "(no id), 0 brokers", "request": "-", "moves": "no moves between brokers"}
 
 
 def test_goals_before_and_after() -> None:
