@@ -37,6 +37,11 @@ def rewrite(path: Path, lines: list[dict[str, Any]]) -> None:
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
 
+def without_digests(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As an early version wrote them, so that they may be edited."""
+    return [{name: value for name, value in line.items() if name not in {"chain", "digest"}} for line in lines]
+
+
 def check(path: Path, **options: Any) -> replay_check.ReplayComparison:
     return compare_replay(path, verdicts=options.get("verdicts"), digest=options.get("digest"), progress=progress)
 
@@ -74,7 +79,7 @@ def test_recorded_verdicts_are_those_of_the_audit_and_change_nothing_else(name: 
     recorded = record_verdicts(path, progress)
     after = read_export(path)
     assert {number: list(part) for number, part in after.partitions.items()} == records
-    assert replace(after.header, replay=None) == before.header
+    assert replace(after.header, replay=None, digest=None) == before.header
     assert after.header.replay == recorded
     assert recorded.digest == audit_export(before if not path.exists() else after)["digest"]
     result = check(path)
@@ -161,6 +166,8 @@ def test_the_command_says_what_differs_and_ends_with_a_code(log: Path) -> None:
     lines = lines_of(log)
     lines[3]["verdict"] = "purged"
     rewrite(log, lines)
+    assert run(str(log))[0] == 7
+    rewrite(log, without_digests(lines))
     code, out, _ = run(str(log), "--output", "json")
     assert code == 1
     first = orjson.loads(out)["first"]
@@ -232,14 +239,11 @@ NEWER = [
     ("recorded", "verdicts", "compared", "differing", "first"),
     [
         (True, {}, 4, 0, None),
+        (False, dict.fromkeys(range(5)), 0, 0, None),
         (True, {0: None}, 4, 1, (0, "t/n", None, "accepted")),
         (True, {1: "accepted"}, 4, 1, (1, "t/n", "accepted", "stale-version")),
         (True, {4: "accepted"}, 5, 1, (4, "", "accepted", None)),
         (True, {2: "purged", 4: "accepted"}, 5, 2, (2, "t/m", "purged", "accepted")),
-        (False, {0: None, 1: None, 2: None, 3: None}, 0, 0, None),
-        (False, {0: None, 2: None}, 2, 0, None),
-        (False, {0: "purged", 2: None, 3: None}, 2, 1, (0, "t/n", "purged", "accepted")),
-        (False, {0: None, 4: "accepted"}, 4, 1, (4, "", "accepted", None)),
     ],
 )
 def test_what_counts_as_recorded(
@@ -262,7 +266,7 @@ def test_what_counts_as_recorded(
     for offset, verdict in verdicts.items():
         lines[offset].pop("verdict", None)
         lines[offset] |= {} if verdict is None else {"verdict": verdict}
-    rewrite(path, [header, *lines])
+    rewrite(path, without_digests([header, *lines]))
     result = check(path)
     assert (result.records, result.compared, result.differing) == (5, compared, differing)
     found = result.first
