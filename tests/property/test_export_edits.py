@@ -31,37 +31,11 @@ from tests.support.report_logs import LogMaker
 
 EDITS = int(os.environ.get("EXPORT_EDITS", "400"))
 TOKENS = (
-    "1",
-    "1.0",
-    "1e0",
-    "-0",
-    "true",
-    "null",
-    '"x"',
-    '"\\ud800"',
-    '"\\u0000"',
-    "[]",
-    "{}",
+    *["1", "1.0", "1e0", "-0", "true", "null", '"x"', '"\\ud800"', '"\\u0000"', "[]", "{}"],
     "9" * 25,
     "[" * 999 + "]" * 999,
 )
-PIECES = (
-    b"\xef\xbb\xbf",
-    b"\x00",
-    b"\r",
-    b"\n",
-    b" ",
-    b"\\u0041",
-    b"\\ud800",
-    b"\xff",
-    b"\xc2\x85",
-    b",",
-    b'"',
-    b"\\",
-    b"}",
-    b"0",
-    b"{}",
-)
+PIECES = (b"\xef\xbb\xbf", b"\x00", b"\xff", b"\xc2\x85", b"\r", b"\n", b" ", *rb'\u0041 \ud800 , " \ } 0 {}'.split())
 
 
 class Raw(str):

@@ -1,10 +1,10 @@
 """Records and files that strangers wrote: each decodes or is refused as declared, and what decodes can be folded and shown."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import orjson
@@ -51,43 +51,26 @@ from tests.property.test_loaddata_junk import places, replaced
 from tests.support import decision_records, doctor_facts
 from tests.support.load_reports import NOW_MS, header, report
 
-MARK = {"through": 4, "highest": 3, "first": 2, "known": 3, "for_ms": 5, "by": {"broker": "b", "incarnation": "i"}}
-MARK |= {"import": "import-1", "state": "finished", "partitions": 3}
-EVENT = {"n": 1, "at_ms": 5, "executor": "e", "batch": 1, "partitions": [["t", 0]], "dirs": [["t", 0, 1]], "topic": "t"}
-EVENT |= {"partition": 0, "reason": "r", "before": {"broker/1": {"a": None}}, "rate": 5, "resources": ["broker/1"]}
-EVENT |= {"pace": {"moves_per_broker": 2}, "bytes_done": 5, "busy_s": 1.5, "text": "x", "kind": "done", "hint": ""}
-PLAN = {"v": 1, "plan": "p", "executor": "e", "wish": "go"}
-TROUBLE = {"since_ms": 5, "message": "x", "bundle": "t/n", "reason": "full", "ms": 3, "times": 2, "code": "c"}
-BEAT = doctor_facts.heartbeat("b1", draining=False, applied={"0": 5}, http="http://h", repair_paused="many")
-BEAT |= {
-    "blocked": TROUBLE,
-    "refused": TROUBLE,
-    "unplaced": TROUBLE,
-    "throttled": TROUBLE,
-    "sent_at_ms": NOW_MS,
-    "log": "x",
-}
-BEAT |= {"differs": [{"partition": 0, "offset": 3, "broker": "b2", "equal_at": 1}], "term": 3, "started_at_ms": 4}
-BEAT |= {
-    "hooks_failed": {"own": TROUBLE},
-    "forged": {"records": 2, "partition": 0, "offset": 1, "timestamp_ms": 5, "what": "x"},
-}
-BEAT |= {
-    "kept": {"0": 1},
-    "known": {"0": 1},
-    "epochs": {"0": 1},
-    "versions_below": 8,
-    "safe_since_ms": 4,
-    "extensions": ["e"],
-}
-BEAT |= {
-    "checks": ["c"],
-    "api": "http://h",
-    "lag_records": 3,
-    "listeners": {"a": "b"},
-    "properties": {},
-    "deputy": True,
-}
+BY = {"broker": "b", "incarnation": "i"}
+MARK = {"through": 4, "highest": 3, "first": 2, "known": 3, "by": BY, "for_ms": 5, "import": "import-1"}
+PLAN = {"v": 1, "plan": "p", "executor": "e", "wish": "go", "host": "h", "pid": 1, "by": "x", "throttle": 5}
+EVENT = orjson.loads(
+    """{"n": 1, "at_ms": 5, "executor": "e", "batch": 1, "partitions": [["t", 0]], "dirs": [["t", 0, 1]], "topic": "t",
+    "partition": 0, "reason": "r", "before": {"broker/1": {"a": null}}, "rate": 5, "resources": ["broker/1"], "hint": "",
+    "pace": {"moves_per_broker": 2}, "bytes_done": 5, "busy_s": 1.5, "text": "x", "kind": "done"}"""
+)
+BEAT = orjson.loads(
+    """{"format": 1, "kind": "member", "broker": "b1", "incarnation": "b1-1", "seq": 1, "since": 0, "software": "0.1.0",
+    "formats": [1], "phase": "caught-up", "mode": "normal", "accepting": true, "leading": true, "expiry_s": 6.0, "log": "x",
+    "kept": {"0": 5}, "known": {"0": 5}, "epochs": {"0": 5}, "applied": {"0": 5}, "listeners": {"http": "http://h:1"},
+    "http": "http://h", "api": "http://h", "extensions": ["e"], "checks": ["c"], "versions_below": 8, "safe_since_ms": 8,
+    "term": 8, "started_at_ms": 8, "sent_at_ms": 8, "lag_records": 8, "draining": false, "repair_paused": "many",
+    "forged": {"records": 2, "topic": "t", "partition": 0, "offset": 1, "timestamp_ms": 5},
+    "differs": [{"partition": 0, "offset": 3, "broker": "b2", "equal_at": 1}],
+    "blocked": {"since_ms": 5, "ms": 3, "message": "x"}, "refused": {"reason": "r", "code": "c", "times": 2, "ms": 3},
+    "unplaced": {"bundles": 2, "bundle": "t/n", "reason": "full", "message": "x"}, "throttled": {"ms": 3, "client": "c"},
+    "hooks_failed": {"own": {"times": 2, "bundle": "t/n", "message": "x", "ms": 5}}}"""
+)
 ID = "01J00000000000000000000000"
 
 
@@ -95,8 +78,12 @@ class Codec(NamedTuple):
     """The modules with the decoders of a kind of record, examples of its values, and what is done with the values of a log."""
 
     decoders: tuple[ModuleType, ...]
-    examples: Sequence[Any]
+    values: Sequence[bytes | Mapping[str, Any]]
     fold: Callable[[list[bytes]], None]
+
+    @property
+    def examples(self) -> list[Any]:
+        return [orjson.loads(value) if isinstance(value, bytes) else value for value in self.values]
 
 
 def reads(topic: Topic, values: list[bytes], key: bytes | None) -> list[RecordRead]:
@@ -113,14 +100,10 @@ def fold_channel(values: list[bytes]) -> None:
 
 def fold_marks(values: list[bytes]) -> None:
     fold_channel(values)
-    closing = ClosingMarks(doctor_stub())
+    closing = ClosingMarks(SimpleNamespace(config=SimpleNamespace(closing_mark_s=60.0)))  # type: ignore[arg-type]
     for value in values:
         closing.read(b"!closing/a/b", value, 0, 0)
         control_writer(value), import_run.decode_mark(value), cold_start_marks.decode_head(value)
-
-
-def doctor_stub() -> Any:
-    return type("Context", (), {"config": type("Config", (), {"closing_mark_s": 60.0})})
 
 
 def fold_registry(values: list[bytes]) -> None:
@@ -205,52 +188,40 @@ POLICIES = [
 ]
 DECISION = decision_records.record()
 SAMPLE = PartitionSample(cluster="c", broker=1, topic="t", partition=0, taken_at_ms=NOW_MS, disk_bytes=5, cpu_share=0.5)
+ASKED = Request(ID, "transfer", 0, {"name": "t/n", "broker": "b1"}, "ann")
+RAN, REPLIED = (
+    Progress(ID, ProgressStage.STARTED, "b1", "i", -1, {}),
+    Reply(ID, "b1", "i", {"answer": "accepted", "facts": {}}),
+)
 CODECS = {
     "channel": Codec((channel_record,), [record for _, record in SOUND], fold_channel),
     "marks": Codec((cold_start_marks, import_run), [MARK], fold_marks),
     "registry": Codec(
-        (membership,),
-        [BEAT, BEAT | {"leaving": True}, {"format": 1, "kind": "probe", "incarnation": "i", "seq": 1}],
-        fold_registry,
+        (membership,), [BEAT, BEAT | {"leaving": True}, BY | {"format": 1, "kind": "probe", "seq": 1}], fold_registry
     ),
     "requests": Codec(
-        (request_record,),
-        [
-            orjson.loads(
-                request_record.encode(Request(ID, "transfer", 0, {"name": "t/n", "broker": "b1"}, "ann"), timeout_s=5.0)
-            ),
-            orjson.loads(request_record.encode(Progress(ID, ProgressStage.STARTED, "b1", "i", -1, {"bundle": "b"}))),
-            orjson.loads(
-                request_record.encode(Reply(ID, "b1", "i", {"answer": "accepted", "facts": {"incarnation": "i"}}))
-            ),
-        ],
-        fold_requests,
+        (request_record,), [request_record.encode(item, timeout_s=5.0) for item in (ASKED, RAN, REPLIED)], fold_requests
     ),
     "loads": Codec(
         (load_record,),
-        [orjson.loads(encode_broker_load(report())), orjson.loads(encode_top_bundles(TopBundlesReport(header(), ())))],
+        [encode_broker_load(report()), encode_top_bundles(TopBundlesReport(header(), ()))],
         fold_loads,
     ),
     "policies": Codec(
         (policy_record,),
         [
-            orjson.loads(
-                policy_record.encode(PolicyRecord(PolicyKey(kind, name), complete(kind, value), "ann", "", NOW_MS, 1))
-            )
+            policy_record.encode(PolicyRecord(PolicyKey(kind, name), complete(kind, value), "ann", "", NOW_MS, 1))
             for kind, name, value in POLICIES
         ],
         fold_policies,
     ),
-    "decisions": Codec((decision_record,), [orjson.loads(decision_record.encode(DECISION))], fold_decisions),
-    "samples": Codec((sample_topic,), [orjson.loads(sample_topic.encode(SAMPLE))], fold_samples),
+    "decisions": Codec((decision_record,), [decision_record.encode(DECISION)], fold_decisions),
+    "samples": Codec((sample_topic,), [sample_topic.encode(SAMPLE)], fold_samples),
     "plans": Codec(
         (state_topic,),
         [
-            *map(orjson.loads, plan_records("p", b"{}")),
-            *(
-                PLAN | {"kind": kind, "host": "h", "pid": 1, "by": "x", "throttle": 5}
-                for kind in ("claim", "beat", "leave", "control")
-            ),
+            *plan_records("p", b"{}"),
+            *(PLAN | {"kind": kind} for kind in ("claim", "beat", "leave", "control")),
             *(PLAN | {"kind": "events", "events": [EVENT | {"event": str(event)}]} for event in ExecutionEvent),
         ],
         fold_plans,
@@ -259,23 +230,10 @@ CODECS = {
 REMOVED = object()
 ODD = (
     REMOVED,
-    None,
-    True,
-    0,
-    -1,
-    2**63,
-    -(2**63),
-    0.5,
-    1e300,
-    "",
-    "x",
-    "\0",
-    "é" * 600,
-    [],
-    [[]],
-    ["x", 5],
-    {},
-    {"x": {}},
+    *orjson.loads(
+        """[null, true, 0, -1, 9223372036854775808, -9223372036854775808, 0.5, 1e300, "", "x", "\\u0000", [], [[]],
+        ["x", 5], {}, {"x": {}}]"""
+    ),
 )
 JSON = st.recursive(
     st.sampled_from(ODD[1:]) | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5),
@@ -323,7 +281,7 @@ def test_any_value_in_any_field_is_refused_or_can_be_folded(name: str) -> None:
     for example in codec.examples:
         for at in places(example):
             for odd in ODD:
-                written = [orjson.dumps(item) for item in (example, bent(example, at, odd), example)]
+                written = [orjson.dumps(item) for item in (example, bent(example, at, odd)) * 2]
                 try:
                     codec.fold(written)
                 except Exception as raised:

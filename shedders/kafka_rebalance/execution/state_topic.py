@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
 from loaddata.samples.strict_json import Amount
 from shedders.kafka_rebalance.execution.values import ExecutionEvent, ExecutionRequest, OperatorRequests
@@ -69,54 +69,32 @@ def _checked(event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
-class _TopicRecord(BaseModel):
+class TopicRecord(BaseModel):
+    """A record of the topic; `_TAKERS` has the fields that each kind needs."""
+
     model_config = ConfigDict(strict=True)
     v: Literal[1]
+    kind: str
     plan: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-
-
-class PlanPart(_TopicRecord):
-    kind: Literal["plan"]
-    part: Amount
-    of: Annotated[int, Field(ge=1, le=_PARTS_MAX)]
-    data: str
-
-
-class ExecutorBeat(_TopicRecord):
-    kind: Literal["beat", "leave"]
-    executor: str
-
-
-class ExecutorEvents(_TopicRecord):
-    kind: Literal["events"]
-    executor: str
-    events: list[Annotated[dict[str, Any], AfterValidator(_checked)]]
-
-
-class ExecutorClaim(_TopicRecord):
-    kind: Literal["claim"]
-    executor: str
-    host: str
-    pid: Annotated[int, Field(ge=0, lt=2**31)]
+    part: Amount = 0
+    of: Annotated[int, Field(ge=1, le=_PARTS_MAX)] = 1
+    data: str = ""
+    executor: str = ""
+    events: list[Annotated[dict[str, Any], AfterValidator(_checked)]] = []
+    host: str = ""
+    pid: Annotated[int, Field(ge=0, lt=2**31)] = 0
     replaces: str = ""
-    request: Annotated[ExecutionRequest, Field(alias="wish", strict=False)] = ExecutionRequest.GO
-
-
-class OperatorControl(_TopicRecord):
-    kind: Literal["control"]
     request: Annotated[ExecutionRequest | None, Field(alias="wish", strict=False)] = None
     throttle: Amount | None = None
     by: str = ""
 
 
-TopicRecord = PlanPart | ExecutorBeat | ExecutorEvents | ExecutorClaim | OperatorControl
-_RECORDS: Final[TypeAdapter[TopicRecord]] = TypeAdapter(Annotated[TopicRecord, Field(discriminator="kind")])
-
-
 def decode(value: bytes | None) -> TopicRecord | None:
-    """A record as it is folded; None: it is none of this version."""
+    """A record of this version as it is folded; None: it is none."""
     with suppress(ValueError):
-        return _RECORDS.validate_python(orjson.loads(value or b""))
+        record = TopicRecord.model_validate(orjson.loads(value or b""))
+        if record.kind in _TAKERS and _TAKERS[record.kind][1] <= record.model_fields_set:
+            return record
     return None
 
 
@@ -173,26 +151,9 @@ class StateBook:
             # Kafka's clock was set back: else a holder that is gone would seem alive until its last time comes.
             self.holder.seen_at_ms = timestamp_ms
         self.newest_ms = timestamp_ms
-        match decode(value):
-            case PlanPart() as part:
-                with suppress(ValueError):
-                    data, book = base64.b64decode(part.data), self.book(part.plan)
-                    book.of, book.chunks[part.part] = part.of, data
-            case ExecutorEvents() as events:
-                book = self.book(events.plan)
-                book.last_ms = timestamp_ms
-                for event in events.events:
-                    book.events.setdefault(event_name(event), event)
-                self._seen(timestamp_ms, events.executor)
-            case ExecutorClaim() as claim:
-                self._claim(timestamp_ms, claim)
-            case ExecutorBeat(kind="beat") as beat:
-                self._seen(timestamp_ms, beat.executor)
-            case ExecutorBeat() as leave:
-                if self.holder is not None and self.holder.executor == leave.executor:
-                    self.holder = None
-            case OperatorControl() as control:
-                self._control(control)
+        record = decode(value)
+        if record is not None:
+            _TAKERS[record.kind][0](self, timestamp_ms, record)
 
     def book(self, plan_id: str) -> PlanBook:
         """Records of one plan; empty if the topic has none."""
@@ -207,22 +168,52 @@ class StateBook:
         if self.holder is not None and self.holder.executor == executor:
             self.holder.seen_at_ms = at_ms
 
-    def _claim(self, at_ms: int, claim: ExecutorClaim) -> None:
-        holder = self.alive(at_ms)
-        if holder is not None and holder.executor not in {claim.executor, claim.replaces}:
-            return
-        self.holder = Holder(claim.executor, claim.plan, claim.host, claim.pid, at_ms)
-        self.book(claim.plan).asked = OperatorRequests(request=claim.request, by=claim.executor)
+    def _plan(self, _: int, record: TopicRecord) -> None:
+        with suppress(ValueError):
+            data, book = base64.b64decode(record.data), self.book(record.plan)
+            book.of, book.chunks[record.part] = record.of, data
 
-    def _control(self, control: OperatorControl) -> None:
-        book = self.book(control.plan)
-        old, changed = book.asked, "throttle" in control.model_fields_set
+    def _events(self, at_ms: int, record: TopicRecord) -> None:
+        book = self.book(record.plan)
+        book.last_ms = at_ms
+        for event in record.events:
+            book.events.setdefault(event_name(event), event)
+        self._seen(at_ms, record.executor)
+
+    def _claim(self, at_ms: int, record: TopicRecord) -> None:
+        holder = self.alive(at_ms)
+        if holder is not None and holder.executor not in {record.executor, record.replaces}:
+            return
+        self.holder = Holder(record.executor, record.plan, record.host, record.pid, at_ms)
+        request = record.request or ExecutionRequest.GO
+        self.book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
+
+    def _beat(self, at_ms: int, record: TopicRecord) -> None:
+        self._seen(at_ms, record.executor)
+
+    def _leave(self, _: int, record: TopicRecord) -> None:
+        if self.holder is not None and self.holder.executor == record.executor:
+            self.holder = None
+
+    def _control(self, _: int, record: TopicRecord) -> None:
+        book = self.book(record.plan)
+        old, changed = book.asked, "throttle" in record.model_fields_set
         book.asked = OperatorRequests(
-            request=control.request or old.request,
+            request=record.request or old.request,
             throttle_changed=changed or old.throttle_changed,
-            throttle_bytes_per_s=control.throttle if changed else old.throttle_bytes_per_s,
-            by=control.by,
+            throttle_bytes_per_s=record.throttle if changed else old.throttle_bytes_per_s,
+            by=record.by,
         )
+
+
+_TAKERS: Final = {
+    "plan": (StateBook._plan, {"part", "of", "data"}),  # noqa: SLF001 - of the class above
+    "events": (StateBook._events, {"executor", "events"}),  # noqa: SLF001
+    "claim": (StateBook._claim, {"executor", "host", "pid"}),  # noqa: SLF001
+    "beat": (StateBook._beat, {"executor"}),  # noqa: SLF001
+    "leave": (StateBook._leave, {"executor"}),  # noqa: SLF001
+    "control": (StateBook._control, set[str]()),  # noqa: SLF001
+}
 
 
 def record(kind: str, plan_id: str, **facts: Any) -> bytes:

@@ -112,14 +112,10 @@ def format_header(header: ExportHeader) -> bytes:
             **({"positions_lost": _named(header.positions_lost)} if header.positions_lost else {}),
             "exported_at_ms": header.exported_at_ms,
             **({} if header.beside is None else {"beside": dict(sorted(header.beside.items()))}),
-            **({} if header.replay is None else {"replay": _replay_fields(header.replay)}),
+            **({} if header.replay is None else {"replay": asdict(header.replay)}),
             **({} if header.digest is None else {"digest": header.digest}),
         }
     )
-
-
-def _replay_fields(replay: RecordedReplay) -> dict[str, Any]:
-    return {name: value for name, value in asdict(replay).items() if value is not False}
 
 
 def _named(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -17,6 +17,8 @@ from statechannel.audit.local import audit_export
 from statechannel.audit.replay_check import compare_replay, record_verdicts
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
+from statechannel.cli.audit.verify import verify_export
+from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.progress import progress
 from statechannel.cli.replay_check import app
 from statechannel.protocol.log import RecordRead
@@ -202,6 +204,20 @@ def test_broken_files_are_refused(log: Path, change: Any, words: str) -> None:
     code, _, said = run(str(log))
     assert code == 7
     assert words in said
+
+
+def test_verdicts_of_an_earlier_version_are_compared_and_not_called_unchanged(log: Path) -> None:
+    header, *records = lines_of(log)
+    header["replay"] = {"software": "0", "digest": "d", "verdicts": {"accepted": 1}}
+    rewrite(log, [header, *(line | {"verdict": "accepted"} for line in records)])
+    assert check(log).compared == len(records)
+    with pytest.raises(CommandError) as unknown:
+        verify_export(log)
+    assert unknown.value.exit_code == 4
+    header["replay"]["covered"] = True
+    rewrite(log, [header, *records])
+    with pytest.raises(ExportFileError, match="the end of the chain"):
+        verify_export(log)
 
 
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
