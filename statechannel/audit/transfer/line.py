@@ -292,20 +292,8 @@ def _object(line: bytes) -> dict[str, Any]:
     return loaded
 
 
-_HEADER_NAMES = frozenset(
-    {
-        "export",
-        "topic",
-        "exported_at_ms",
-        "end_offsets",
-        "first_offsets",
-        "positions_lost",
-        "beside",
-        "replay",
-        "digest",
-    }
-)
-_REPLAY_NAMES = frozenset({"software", "digest", "verdicts", "covered"})
+_HEADER_NAMES = frozenset({"export", *ExportHeader.__dataclass_fields__})
+_REPLAY_NAMES = frozenset(RecordedReplay.__dataclass_fields__)
 _LINE_NAMES = frozenset(
     {"partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers", "chain", "verdict"}
 )
