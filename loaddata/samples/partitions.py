@@ -183,7 +183,7 @@ class PartitionSample:
 
     cluster: str
     broker: int
-    host: str
+    host: str = ""
     topic: str
     partition: int
     taken_at_ms: int

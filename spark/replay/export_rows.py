@@ -52,10 +52,9 @@ def export_rows(session: SparkSession, path: Path, header: ExportHeader) -> Data
     """The records of the file, and a note of each split."""
     text = session.read.text(f"file://{path}", lineSep="\n")
     lines = text.select("value", F.col("_metadata.file_block_start").alias("start"))
-    ends, chained = dict(header.end_offsets), header.digest is not None
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _parse(batches, ends, chained)
+        yield from _parse(batches, header)
 
     return lines.mapInArrow(work, from_arrow_schema(RECORDS))
 
@@ -93,8 +92,8 @@ def _is_whole(header: ExportHeader, splits: Sequence[Mapping[str, Any]]) -> bool
 class _Split:
     """Lines of one split so far."""
 
-    def __init__(self, start: int, *, chained: bool) -> None:
-        self.chain = ChainReader(chained=chained)  # what the split before it ends with is known to the driver alone
+    def __init__(self, start: int, header: ExportHeader) -> None:
+        self.chain = ChainReader(header)  # what the split before it ends with is known to the driver alone
         self.opening: tuple[str, str] | None = None
         self.start = start
         self.skip = start == 0  # the header
@@ -105,7 +104,7 @@ class _Split:
     def take(self, line: ExportLine) -> None:
         self.chain.take(line)
         if self.opening is None and line.link is not None:
-            self.opening = line.link, line.digest.hex()
+            self.opening = line.link, self.chain.digest(line).hex()
 
     def note(self) -> bytes | None:
         if self.first is None and not self.bad:
@@ -117,7 +116,7 @@ class _Split:
         )
 
 
-def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int], chained: bool) -> Iterator[pa.RecordBatch]:
+def _parse(batches: Iterator[pa.RecordBatch], header: ExportHeader) -> Iterator[pa.RecordBatch]:
     splits: dict[int, _Split] = {}  # a task may be given several
     for batch in batches:
         rows: list[tuple[int, int, int, bytes | None, bytes | None]] = []
@@ -125,7 +124,7 @@ def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int], chained: 
         for start, line in zip(starts, bytes_of(batch.column("value")), strict=True):
             split = splits.get(start)
             if split is None:
-                split = splits[start] = _Split(start, chained=chained)
+                split = splits[start] = _Split(start, header)
             if split.skip:
                 split.skip = False
                 continue
@@ -139,7 +138,7 @@ def _parse(batches: Iterator[pa.RecordBatch], ends: Mapping[int, int], chained: 
                 continue
             record = parsed.record
             place = [record.partition, record.offset]
-            if place <= split.last or record.offset >= ends.get(record.partition, 0):
+            if place <= split.last or record.offset >= header.end_offsets.get(record.partition, 0):
                 split.bad = True
                 continue
             split.first = split.first or place

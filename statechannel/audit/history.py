@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import WHOLE_LOG, LogWindow
 from statechannel.audit.rejections import winner_fields
@@ -18,6 +16,7 @@ from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
+from statechannel.protocol.side_record import json_object
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay.part import JoinObserver
@@ -158,11 +157,7 @@ def history_order(row: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def control_writer(value: bytes | None) -> tuple[str | None, str | None]:
     """Broker and incarnation that a mark names, each None if it does not."""
-    try:
-        loaded = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return None, None
-    by = loaded.get("by") if isinstance(loaded, dict) else None
+    by = (json_object(value) or {}).get("by")
     broker, incarnation = (by.get("broker"), by.get("incarnation")) if isinstance(by, dict) else (None, None)
     return broker if isinstance(broker, str) else None, incarnation if isinstance(incarnation, str) else None
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,9 +19,8 @@ import orjson
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.local import audit_export, read_log
-from statechannel.audit.transfer.export_file import ExportFile
-from statechannel.audit.transfer.line import RecordedReplay, format_header, format_record
-from statechannel.files import new_file
+from statechannel.audit.transfer.export_file import ExportFile, write_export
+from statechannel.audit.transfer.line import ExportLine, RecordedReplay
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
@@ -96,22 +95,36 @@ def _up_to(lines: Iterator[RecordedVerdict], record: RecordRead) -> Iterator[tup
 def record_verdicts(path: Path, progress: ProgressBar) -> RecordedReplay:
     """Add the verdict of each record to an export that was just made, and the digest of the accepted states to its header.
 
+    The digest of the file covers them, so it is another one afterwards.
+
     Raises:
         ExportFileError: The file is malformed, or cannot be written.
     """
     export = read_log(path, progress, made_here=True)
     with tempfile.TemporaryFile(prefix="statechannel-verdicts-") as codes:
         answer, counts = _judge(export, codes, progress)
-        recorded = RecordedReplay(metadata.version("statechannel"), answer["digest"], dict(sorted(counts.items())))
+        software = metadata.version("statechannel")
+        recorded = RecordedReplay(software, answer["digest"], dict(sorted(counts.items())), covered=True)
         codes.seek(0)
-        with new_file(path) as file:
-            file.write(format_header(replace(export.header, replay=recorded)))
-            for line in chain.from_iterable(export.partitions[number].lines() for number in sorted(export.partitions)):
-                code = codes.read(1)[0]
-                verdict = None if code == _NOT_JUDGED else _VERDICTS[code].value
-                link = None if line.link is None else bytes.fromhex(line.link)
-                file.write(format_record(line.record, link, line.headers, verdict))
+        lines, again = tee(_lines(export))
+
+        def verdict_of(_: RecordRead) -> str | None:
+            code = codes.read(1)[0]
+            return None if code == _NOT_JUDGED else _VERDICTS[code].value
+
+        write_export(
+            path,
+            replace(export.header, replay=recorded),
+            (line.record for line in lines),
+            now_ms=lambda: export.header.exported_at_ms,
+            headers_of=lambda _: next(again).headers,
+            verdict_of=verdict_of,
+        )
     return recorded
+
+
+def _lines(export: ExportFile) -> Iterator[ExportLine]:
+    return chain.from_iterable(export.partitions[number].lines() for number in sorted(export.partitions))
 
 
 def _judge(export: ExportFile, codes: IO[bytes], progress: ProgressBar) -> tuple[dict[str, Any], dict[str, int]]:
@@ -197,11 +210,7 @@ def compare_replay(
 def _recorded(export: ExportFile, verdicts: Path | None) -> Iterator[Iterator[RecordedVerdict]]:
     """The recorded verdicts, one for each record of the export."""
     if verdicts is None:
-        yield (
-            RecordedVerdict(line.record.partition, line.record.offset, line.verdict)
-            for number in sorted(export.partitions)
-            for line in export.partitions[number].lines()
-        )
+        yield (RecordedVerdict(line.record.partition, line.record.offset, line.verdict) for line in _lines(export))
         return
     try:
         with verdicts.open("rb") as file:

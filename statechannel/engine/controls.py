@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import orjson
-
 from statechannel.protocol import codec
+from statechannel.protocol.side_record import json_object
 
 if TYPE_CHECKING:
     from statechannel.engine.cold_start import ColdStart
@@ -30,10 +29,7 @@ class ClosingMarks:
     def read(self, key: bytes, value: bytes, offset: int, timestamp_ms: int) -> None:
         """Take a mark in; ignore one that is malformed or too long."""
         name = key.removeprefix(codec.CLOSING_PREFIX).decode(errors="replace")
-        try:
-            for_ms = orjson.loads(value).get("for_ms", 0)
-        except (orjson.JSONDecodeError, AttributeError):
-            return
+        for_ms = (json_object(value) or {}).get("for_ms")
         if type(for_ms) is int and 0 < for_ms <= self._context.config.closing_mark_s * 1000:
             self._marks[name] = offset, timestamp_ms + for_ms
             if len(self._marks) > MARKS_BEFORE_CLEANING:

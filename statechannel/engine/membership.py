@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
-
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.record import formats_of
+from statechannel.protocol.side_record import json_object
 
 MEMBER_FORMAT = 1
 MEMBERS_MAX = 2_000
@@ -517,12 +516,7 @@ def decode_member(value: bytes | None) -> dict[str, Any] | None:
 
 
 def _decode(value: bytes | None, kind: str) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    try:
-        loaded = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(loaded, dict) or loaded.get("format") != MEMBER_FORMAT or loaded.get("kind") != kind:
+    loaded = json_object(value)
+    if loaded is None or loaded.get("format") != MEMBER_FORMAT or loaded.get("kind") != kind:
         return None
     return loaded

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
 from ulid import ULID
 from ulid.base32 import ENCODE
 
 from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
+from statechannel.protocol.side_record import json_object
 
 if TYPE_CHECKING:
     from statechannel.engine.context import Context
@@ -143,14 +143,9 @@ class Provenance:
         """Look at a record of the channel in whatever phase of a join; cheap where it does not name this process."""
         if event.value is None or self._incarnation not in event.value:
             return
-        try:
-            loaded: Any = orjson.loads(event.value)
-        except orjson.JSONDecodeError:
-            return
-        if isinstance(loaded, dict):
-            identity = self._context.identity
-            if loaded.get("by") == {"broker": identity.broker, "incarnation": identity.incarnation}:
-                self.check(event, loaded.get("id"), loaded.get("state"), loaded.get("version"))
+        loaded, identity = json_object(event.value) or {}, self._context.identity
+        if loaded.get("by") == {"broker": identity.broker, "incarnation": identity.incarnation}:
+            self.check(event, loaded.get("id"), loaded.get("state"), loaded.get("version"))
 
     def check(self, event: RecordRead, record_id: object, state: object, version: object) -> bool:
         """Look at a record that bears this process's name, once at each offset; whether it is its own."""

@@ -11,6 +11,7 @@ import orjson
 
 from statechannel.operations.checks import ArgumentTypeError, ArgumentValueError
 from statechannel.operations.table import FORCED, OPERATIONS, Addressee
+from statechannel.protocol.side_record import json_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,13 +144,8 @@ def encode(item: Request | Progress | Reply, *, timeout_s: float = 0.0, at_ms: i
 
 def decode(value: bytes | None, timestamp_ms: int) -> Request | Progress | Reply | None:
     """A decoded record, or None if it is invalid."""
-    if value is None:
-        return None
-    try:
-        loaded = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(loaded, dict) or type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
+    loaded = json_object(value)
+    if loaded is None or type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
         return None
     identifier = loaded.get("id")
     if not isinstance(identifier, str) or _ID.fullmatch(identifier) is None:

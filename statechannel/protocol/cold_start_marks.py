@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
 from statechannel.protocol import codec
 from statechannel.protocol.digest import version_bound_in
 from statechannel.protocol.record import NEWEST_FORMAT
+from statechannel.protocol.side_record import json_object
 
 if TYPE_CHECKING:
     from statechannel.protocol.log import RecordRead
@@ -47,11 +46,8 @@ class HeadMark(NamedTuple):
 
 def _loaded(value: bytes | None) -> dict[str, Any] | None:
     """A mark of either kind, if writer and `through` have their form."""
-    try:
-        loaded = orjson.loads(value or b"")
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(loaded, dict) or not _is_offset(loaded.get("through")):
+    loaded = json_object(value)
+    if loaded is None or not _is_offset(loaded.get("through")):
         return None
     writer = loaded.get("by")
     if not isinstance(writer, dict) or not codec.is_broker_id(writer.get("broker")):

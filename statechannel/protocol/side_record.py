@@ -27,6 +27,15 @@ class InvalidRecord(NamedTuple):
     why: str
 
 
+def json_object(value: bytes | None) -> dict[str, Any] | None:
+    """The JSON object that a record holds, whoever wrote it; None: it holds none."""
+    try:
+        loaded = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return None
+    return loaded if isinstance(loaded, dict) else None
+
+
 def load_object(
     value: bytes, reasons: type[StrEnum], *, max_bytes: int, format_number: int
 ) -> dict[str, Any] | InvalidRecord:

@@ -60,7 +60,8 @@ def strip(path: Path, **fields: str) -> None:
         for name in ("digest", "chain"):
             line.pop(name, None)
         for before, after in fields.items():
-            line["value"] = line.get("value", "").replace(before, after)
+            if "value" in line:
+                line["value"] = line["value"].replace(before, after)
     path.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
 
 

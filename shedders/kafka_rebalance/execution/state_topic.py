@@ -14,11 +14,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 
-from shedders.kafka_rebalance.execution.values import ExecutionRequest, OperatorRequests
+from loaddata.samples.strict_json import Amount
+from shedders.kafka_rebalance.execution.values import ExecutionEvent, ExecutionRequest, OperatorRequests
 from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, side_tail
 from statechannel.kafka.topic_policy import plans_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
@@ -28,6 +30,72 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 CHUNK_BYTES: Final = 400_000
+_PARTS_MAX: Final = 10_000
+
+
+class _Event(BaseModel):
+    """An event of an execution. What it is checked for is all that its fold uses; other fields are kept as they are."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    n: Amount
+    event: str
+    at_ms: Amount = 0
+    executor: str = ""
+
+
+_Pace = dict[str, Any]
+_Before = dict[Annotated[str, Field(pattern=r"^(broker/[0-9]{1,9}|topic/.+)$")], dict[str, str | None]]
+_FACTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    ExecutionEvent.BEGUN: {"pace": (_Pace | None, None)},
+    ExecutionEvent.BATCH: {"batch": Amount},
+    ExecutionEvent.MOVED: {
+        "partitions": list[Annotated[tuple[str, Amount], Field(strict=False)]],
+        "dirs": (list[Annotated[tuple[str, Amount, Amount], Field(strict=False)]], []),
+    },
+    ExecutionEvent.REFUSED: {"topic": str, "partition": Amount, "reason": str},
+    ExecutionEvent.THROTTLE: {"rate": Amount | None, "before": _Before},
+    ExecutionEvent.UNTHROTTLED: {"resources": list[str]},
+    ExecutionEvent.PACE: {"pace": _Pace},
+    ExecutionEvent.PROGRESS: {"bytes_done": Amount, "busy_s": Annotated[float, Field(ge=0)]},
+    ExecutionEvent.REMARK: {"text": str},
+    ExecutionEvent.ENDED: dict.fromkeys(("kind", "reason", "hint"), (str, "")),
+}
+_EVENTS: Final = {name: create_model(f"{name}Event", __base__=_Event, **facts) for name, facts in _FACTS.items()}
+
+
+def _checked(event: dict[str, Any]) -> dict[str, Any]:
+    name = event.get("event")
+    (_EVENTS.get(name, _Event) if isinstance(name, str) else _Event).model_validate(event)
+    return event
+
+
+class TopicRecord(BaseModel):
+    """A record of the topic; `_TAKERS` has the fields that each kind needs."""
+
+    model_config = ConfigDict(strict=True)
+    v: Literal[1]
+    kind: str
+    plan: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    part: Amount = 0
+    of: Annotated[int, Field(ge=1, le=_PARTS_MAX)] = 1
+    data: str = ""
+    executor: str = ""
+    events: list[Annotated[dict[str, Any], AfterValidator(_checked)]] = []
+    host: str = ""
+    pid: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    replaces: str = ""
+    request: Annotated[ExecutionRequest | None, Field(alias="wish", strict=False)] = None
+    throttle: Amount | None = None
+    by: str = ""
+
+
+def decode(value: bytes | None) -> TopicRecord | None:
+    """A record of this version as it is folded; None: it is none."""
+    with suppress(ValueError):
+        record = TopicRecord.model_validate(orjson.loads(value or b""))
+        if record.kind in _TAKERS and _TAKERS[record.kind][1] <= record.model_fields_set:
+            return record
+    return None
 
 
 @dataclass(slots=True)
@@ -83,9 +151,9 @@ class StateBook:
             # Kafka's clock was set back: else a holder that is gone would seem alive until its last time comes.
             self.holder.seen_at_ms = timestamp_ms
         self.newest_ms = timestamp_ms
-        with suppress(KeyError, TypeError, ValueError):
-            record = orjson.loads(value or b"")
-            _TAKERS[record["v"], record["kind"]](self, timestamp_ms, record)
+        record = decode(value)
+        if record is not None:
+            _TAKERS[record.kind][0](self, timestamp_ms, record)
 
     def book(self, plan_id: str) -> PlanBook:
         """Records of one plan; empty if the topic has none."""
@@ -100,54 +168,51 @@ class StateBook:
         if self.holder is not None and self.holder.executor == executor:
             self.holder.seen_at_ms = at_ms
 
-    def _plan(self, _: int, record: Mapping[str, Any]) -> None:
-        book = self.book(str(record["plan"]))
-        book.of = int(record["of"])
-        book.chunks[int(record["part"])] = base64.b64decode(record["data"])
+    def _plan(self, _: int, record: TopicRecord) -> None:
+        with suppress(ValueError):
+            data, book = base64.b64decode(record.data), self.book(record.plan)
+            book.of, book.chunks[record.part] = record.of, data
 
-    def _events(self, at_ms: int, record: Mapping[str, Any]) -> None:
-        book = self.book(str(record["plan"]))
+    def _events(self, at_ms: int, record: TopicRecord) -> None:
+        book = self.book(record.plan)
         book.last_ms = at_ms
-        for event in record["events"]:
-            book.events.setdefault(event_name(event), dict(event))
-        self._seen(at_ms, str(record["executor"]))
+        for event in record.events:
+            book.events.setdefault(event_name(event), event)
+        self._seen(at_ms, record.executor)
 
-    def _claim(self, at_ms: int, record: Mapping[str, Any]) -> None:
-        executor, plan_id = str(record["executor"]), str(record["plan"])
+    def _claim(self, at_ms: int, record: TopicRecord) -> None:
         holder = self.alive(at_ms)
-        if holder is not None and holder.executor not in {executor, record.get("replaces", "")}:
+        if holder is not None and holder.executor not in {record.executor, record.replaces}:
             return
-        self.holder = Holder(executor, plan_id, str(record["host"]), int(record["pid"]), at_ms)
-        book = self.book(plan_id)
-        request = ExecutionRequest(record.get("wish", ExecutionRequest.GO))
-        book.asked = OperatorRequests(request=request, by=executor)
+        self.holder = Holder(record.executor, record.plan, record.host, record.pid, at_ms)
+        request = record.request or ExecutionRequest.GO
+        self.book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
 
-    def _beat(self, at_ms: int, record: Mapping[str, Any]) -> None:
-        self._seen(at_ms, str(record["executor"]))
+    def _beat(self, at_ms: int, record: TopicRecord) -> None:
+        self._seen(at_ms, record.executor)
 
-    def _leave(self, _: int, record: Mapping[str, Any]) -> None:
-        if self.holder is not None and self.holder.executor == record["executor"]:
+    def _leave(self, _: int, record: TopicRecord) -> None:
+        if self.holder is not None and self.holder.executor == record.executor:
             self.holder = None
 
-    def _control(self, _: int, record: Mapping[str, Any]) -> None:
-        book = self.book(str(record["plan"]))
-        old = book.asked
-        changed = "throttle" in record
+    def _control(self, _: int, record: TopicRecord) -> None:
+        book = self.book(record.plan)
+        old, changed = book.asked, "throttle" in record.model_fields_set
         book.asked = OperatorRequests(
-            request=ExecutionRequest(record["wish"]) if "wish" in record else old.request,
+            request=record.request or old.request,
             throttle_changed=changed or old.throttle_changed,
-            throttle_bytes_per_s=record["throttle"] if changed else old.throttle_bytes_per_s,
-            by=str(record.get("by", "")),
+            throttle_bytes_per_s=record.throttle if changed else old.throttle_bytes_per_s,
+            by=record.by,
         )
 
 
 _TAKERS: Final = {
-    (VERSION, "plan"): StateBook._plan,  # noqa: SLF001 - of the class above
-    (VERSION, "events"): StateBook._events,  # noqa: SLF001
-    (VERSION, "claim"): StateBook._claim,  # noqa: SLF001
-    (VERSION, "beat"): StateBook._beat,  # noqa: SLF001
-    (VERSION, "leave"): StateBook._leave,  # noqa: SLF001
-    (VERSION, "control"): StateBook._control,  # noqa: SLF001
+    "plan": (StateBook._plan, {"part", "of", "data"}),  # noqa: SLF001 - of the class above
+    "events": (StateBook._events, {"executor", "events"}),  # noqa: SLF001
+    "claim": (StateBook._claim, {"executor", "host", "pid"}),  # noqa: SLF001
+    "beat": (StateBook._beat, {"executor"}),  # noqa: SLF001
+    "leave": (StateBook._leave, {"executor"}),  # noqa: SLF001
+    "control": (StateBook._control, set[str]()),  # noqa: SLF001
 }
 
 

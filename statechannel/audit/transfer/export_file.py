@@ -272,6 +272,7 @@ def write_export(
     *,
     now_ms: Callable[[], int],
     headers_of: Callable[[RecordRead], Headers] = lambda _: (),
+    verdict_of: Callable[[RecordRead], str | None] = lambda _: None,
     progress: Progress = lambda _: None,
 ) -> ExportHeader:
     """Write an export file atomically; returns the header as written.
@@ -280,7 +281,7 @@ def write_export(
         header: Topic, end offsets and files next to it; its time is replaced by the time at which the export ends, its digest by
             that of the records.
         records: Partitions in order, offsets ascending.
-        headers_of: Called once for each record, in order.
+        headers_of, verdict_of: Called once for each record, in order.
 
     Raises:
         ExportFileError: The file cannot be written.
@@ -290,9 +291,9 @@ def write_export(
         # The time of the end stands in the first line: its digits are as many at the start of the export.
         begun = format_header(replace(header, exported_at_ms=now_ms(), digest=NO_DIGEST))
         file.write(begun)
-        link = _write_records(file, first_link(header), records, headers_of, progress)
-        ended_ms = now_ms()
-        ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms, header.beside))
+        link = _write_records(file, first_link(header), records, headers_of, verdict_of, progress)
+        ended = replace(header, exported_at_ms=now_ms())
+        ended = replace(ended, digest=file_digest(link, ended))
         line = format_header(ended)
         if len(line) != len(begun):
             raise ExportFileError(
@@ -308,13 +309,14 @@ def _write_records(
     link: bytes,
     records: Iterable[RecordRead],
     headers_of: Callable[[RecordRead], Headers],
+    verdict_of: Callable[[RecordRead], str | None],
     progress: Progress,
 ) -> bytes:
     number = 0
     for number, record in enumerate(records, start=1):
-        headers = headers_of(record)
-        link = next_link(link, record_digest(record, headers))
-        file.write(format_record(record, link, headers))
+        headers, verdict = headers_of(record), verdict_of(record)
+        link = next_link(link, record_digest(record, headers, verdict))
+        file.write(format_record(record, link, headers, verdict))
         if number % _EVERY == 0:
             progress(number)
     progress(number)

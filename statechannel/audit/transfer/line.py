@@ -2,20 +2,22 @@
 
 Each line has a digest of all lines before it, the header that of the last one. It covers the content of the lines, not their
 formatting, so that one codec serves every reader, also one that reads the file in pieces: of two consecutive pieces only the
-last link of the first and the first record of the second are compared. It is not a signature: rewriting the whole file creates
-a valid chain. To detect that, keep the digest elsewhere.
+last link of the first and the first record of the second are compared. What it does not cover is refused (an unknown field, a
+second spelling of a value), and what two parsers read differently (a name twice). It is not a signature: rewriting the whole
+file creates a valid chain. To detect that, keep the digest elsewhere.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,7 +30,7 @@ _GZIP = b"\x1f\x8b"
 _MAX_INT = 2**63 - 1
 LINK_BYTES = 16
 """Length of a link of the chain, and of the header's digest; written as hex digits."""
-_PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 _ROLE = re.compile(r"[a-z]{1,40}", re.ASCII)
 _LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
 
@@ -47,16 +49,18 @@ class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the 
 
 @dataclass(frozen=True, slots=True)
 class RecordedReplay:
-    """What the version that made an export got from its records; not covered by the digest of the export.
+    """What the version that made an export got from its records.
 
     Attributes:
         digest: Of the accepted states (records.md).
         verdicts: Number of records by verdict, of those that were judged.
+        covered: Whether the digest of the export covers this and the verdicts of the lines; not in those of earlier versions.
     """
 
     software: str
     digest: str
     verdicts: Mapping[str, int]
+    covered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,7 @@ class ExportHeader:
     positions_lost: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ExportLine:
+class ExportLine(NamedTuple):
     """A line after the header.
 
     Attributes:
@@ -97,11 +100,6 @@ class ExportLine:
     link: str | None
     headers: Headers = ()
     verdict: str | None = None
-
-    @property
-    def digest(self) -> bytes:
-        """What the next link of the chain covers of it."""
-        return record_digest(self.record, self.headers)
 
 
 def format_header(header: ExportHeader) -> bytes:
@@ -131,20 +129,23 @@ def parse_header(line: bytes) -> ExportHeader:
         BadLine: The line is not the header of an export of format 1.
     """
     fields = _object(line)
+    _refuse_twice(line)
     if "export" not in fields:
         raise BadLine("the first line is not the header of an export (it has no `export`)")
     if fields["export"] != EXPORT_FORMAT or type(fields["export"]) is not int:
         newer = type(fields["export"]) is int and fields["export"] > EXPORT_FORMAT
         hint = "A newer version wrote it: read it with that version, or update this one." if newer else ""
         raise BadLine(f"export format {fields['export']!r} is not known, only {EXPORT_FORMAT}", hint)
+    _refuse_others(fields, _HEADER_NAMES)
     topic = fields.get("topic")
     if not isinstance(topic, str):
         raise BadLine("`topic` is missing or not a text")
     ends = _end_offsets(fields.get("end_offsets"))
-    firsts = _offsets("first_offsets", fields.get("first_offsets", {}))
+    firsts, lost = (
+        _offsets(name, fields[name]) if name in fields else {} for name in ("first_offsets", "positions_lost")
+    )
     if not all(0 < first <= ends.get(partition, -1) for partition, first in firsts.items()):
         raise BadLine("`first_offsets` holds an offset that is not between 0 and the end of its partition")
-    lost = _offsets("positions_lost", fields.get("positions_lost", {}))
     exported_at_ms = _integer(fields, "exported_at_ms")
     digest, beside, replay = _link(fields, "digest"), _beside(fields), _replay(fields)
     return ExportHeader(topic, ends, exported_at_ms, digest, beside, replay, firsts, lost)
@@ -169,9 +170,10 @@ def _replay(fields: dict[str, Any]) -> RecordedReplay | None:
         (replay.get(name) for name in ("software", "digest", "verdicts")) if isinstance(replay, dict) else (None,) * 3
     )
     counted = isinstance(verdicts, dict) and all(type(number) is int and number >= 0 for number in verdicts.values())
-    if not (isinstance(software, str) and isinstance(digest, str) and counted):
+    if not (isinstance(software, str) and isinstance(digest, str) and counted and replay.get("covered", True) is True):
         raise BadLine("`replay` is not an object with `software`, `digest` and `verdicts`")
-    return RecordedReplay(software, digest, verdicts or {})
+    _refuse_others(replay, _REPLAY_NAMES)
+    return RecordedReplay(software, digest, verdicts or {}, "covered" in replay)
 
 
 def _end_offsets(fields: object) -> dict[int, int]:
@@ -184,7 +186,7 @@ def _end_offsets(fields: object) -> dict[int, int]:
 
 
 def _offsets(what: str, fields: object) -> dict[int, int]:
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not fields:
         raise BadLine(f"`{what}` does not name partitions with offsets")
     offsets = {}
     for name, offset in fields.items():
@@ -249,7 +251,7 @@ def parse_record(line: bytes) -> RecordRead:
     Raises:
         BadLine: The line is not a record.
     """
-    return parse_line(line).record
+    return _record(_object(line))
 
 
 def parse_line(line: bytes) -> ExportLine:
@@ -259,7 +261,18 @@ def parse_line(line: bytes) -> ExportLine:
         BadLine: The line is not a record.
     """
     fields = _object(line)
-    record = RecordRead(
+    _refuse_others(fields, _LINE_NAMES)
+    verdict = fields.get("verdict")
+    if "verdict" in fields and not isinstance(verdict, str):
+        raise BadLine("`verdict` is not a text")
+    parsed = ExportLine(_record(fields), _link(fields, "chain"), _headers(fields), verdict)
+    if _line(fields) != line:  # not in our own spelling, in which no name is twice
+        _refuse_twice(line)
+    return parsed
+
+
+def _record(fields: dict[str, Any]) -> RecordRead:
+    return RecordRead(
         Topic.CHANNEL,
         _integer(fields, "partition"),
         _integer(fields, "offset"),
@@ -267,10 +280,6 @@ def parse_line(line: bytes) -> ExportLine:
         _content(fields, "key"),
         _content(fields, "value"),
     )
-    verdict = fields.get("verdict")
-    if verdict is not None and not isinstance(verdict, str):
-        raise BadLine("`verdict` is not a text")
-    return ExportLine(record, _link(fields, "chain"), _headers(fields), verdict)
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -281,6 +290,34 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise BadLine("not a JSON object")
     return loaded
+
+
+_HEADER_NAMES = frozenset({"export", *ExportHeader.__dataclass_fields__})
+_REPLAY_NAMES = frozenset(RecordedReplay.__dataclass_fields__)
+_LINE_NAMES = frozenset(
+    {"partition", "offset", "timestamp_ms", "key", "key_base64", "value", "value_base64", "headers", "chain", "verdict"}
+)
+_NAMES_OF_HEADERS = frozenset({"name", "value", "value_base64"})
+
+
+def _refuse_others(fields: dict[str, Any], known: frozenset[str]) -> None:
+    """Refuse what no digest covers, as people and other programs would read it."""
+    if not known.issuperset(fields):
+        raise BadLine(f"{min(fields.keys() - known)[:40]!r} is not a field of an export, so that no digest covers it")
+
+
+def _refuse_twice(line: bytes) -> None:
+    """Refuse an object with a name twice: some parsers take the first value, others the last."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            raise BadLine(f"{max(names, key=names.count)[:40]!r} is there twice")
+
+    try:
+        json.loads(line, object_pairs_hook=unique)
+    except RecursionError:
+        raise BadLine("it is nested too deeply") from None
 
 
 def _not_json(line: bytes, error: orjson.JSONDecodeError) -> BadLine:
@@ -317,6 +354,8 @@ def _headers(fields: dict[str, Any]) -> Headers:
         raise BadLine("`headers` is not a list of objects with `name` and `value`")
     if not all(isinstance(header.get("name"), str) for header in named):
         raise BadLine("one of its `headers` has no `name`, or one that is not a text")
+    for header in named:
+        _refuse_others(header, _NAMES_OF_HEADERS)
     return tuple((header["name"], _content(header, "value")) for header in named)
 
 
@@ -332,17 +371,20 @@ def _content(fields: dict[str, Any], name: str) -> bytes | None:
         if name in fields or not isinstance(encoded, str):
             raise BadLine(f"`{encoded_name}` is not a text, or is given as well as `{name}`")
         try:
-            return base64.b64decode(encoded, validate=True)
+            content = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             raise BadLine(f"`{encoded_name}` is not base64") from None
+        if text_or_base64(name, content) != {encoded_name: encoded}:
+            raise BadLine(f"`{encoded_name}` is not as an export writes it")
+        return content
+    text = fields.get(name)
+    if isinstance(text, str):
+        return text.encode()
     if name not in fields:
         raise BadLine(f"neither `{name}` nor `{encoded_name}` is given")
-    text = fields[name]
-    if text is None:
-        return None
-    if not isinstance(text, str):
+    if text is not None:
         raise BadLine(f"`{name}` is not a text or null")
-    return text.encode()
+    return None
 
 
 def _line(fields: dict[str, Any]) -> bytes:
@@ -362,15 +404,17 @@ def first_link(header: ExportHeader) -> bytes:
     return _digest(orjson.dumps([header.topic, *(sorted(named.items()) for named in offsets), *lost]))
 
 
-def record_digest(record: RecordRead, headers: Headers = ()) -> bytes:
-    """Digest of a record; without headers that of versions that did not export them."""
+def record_digest(record: RecordRead, headers: Headers = (), verdict: str | None = None) -> bytes:
+    """Digest of a record; without headers and verdict that of versions that did not export or cover them."""
     key, value = record.key, record.value
     fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, _length(key), _length(value))
-    content = [fields, key or b"", value or b""]
+    content = fields + (key or b"") + (value or b"")
     for name, text in headers:
         raw = name.encode()
-        content += (_LENGTHS.pack(len(raw), _length(text)), raw, text or b"")
-    return _digest(b"".join(content))
+        content += _LENGTHS.pack(len(raw), _length(text)) + raw + (text or b"")
+    if verdict is not None:
+        content += _LENGTHS.pack(-1, len(verdict)) + verdict.encode()  # no header has a name of this length
+    return _digest(content)
 
 
 def _length(part: bytes | None) -> int:
@@ -382,23 +426,30 @@ def next_link(link: bytes, digest: bytes) -> bytes:
     return _digest(link + digest)
 
 
-def file_digest(link: bytes, exported_at_ms: int, beside: Mapping[str, str] | None = None) -> str:
-    """The digest of a file whose last record has this link; without files next to it that of versions that did not cover them."""
-    covered = b"" if beside is None else orjson.dumps(sorted(beside.items()))
-    return _digest(link + _FIELDS.pack(exported_at_ms, 0, 0, 0, 0) + covered).hex()
+def file_digest(link: bytes, header: ExportHeader) -> str:
+    """The digest of a file whose last record has this link; without `beside` and `replay` as before they were covered."""
+    covered = b"" if header.beside is None else orjson.dumps(sorted(header.beside.items()))
+    if header.replay is not None and header.replay.covered:
+        covered += orjson.dumps(asdict(header.replay), option=orjson.OPT_SORT_KEYS)
+    return _digest(link + _FIELDS.pack(header.exported_at_ms, 0, 0, 0, 0) + covered).hex()
 
 
 class ChainReader:
     """Checks the chain of consecutive lines, or that there is none.
 
     Args:
-        chained: Whether the header has a digest.
+        header: Of the file: whether it has a digest, and what that covers.
         link: That of the record before the first one; None: unknown, and not compared.
     """
 
-    def __init__(self, *, chained: bool, link: bytes | None = None) -> None:
-        self._chained = chained
+    def __init__(self, header: ExportHeader, link: bytes | None = None) -> None:
+        self._chained, self._judged = header.digest is not None, header.replay is not None
+        self._covered = header.replay is not None and header.replay.covered
         self.link = link
+
+    def digest(self, line: ExportLine) -> bytes:
+        """What the next link of the chain covers of a line."""
+        return record_digest(line.record, line.headers, line.verdict if self._covered else None)
 
     def take(self, line: ExportLine) -> None:
         """Check the next line.
@@ -410,10 +461,12 @@ class ChainReader:
             if self._chained:
                 raise BadLine("it has no `chain`, although the header has a `digest`")
             raise BadLine("it has a `chain`, but the header has no `digest`")
+        if line.verdict is not None and not self._judged:
+            raise BadLine("it has a `verdict`, but the header has no `replay`")
         if line.link is None:
             return
         link = bytes.fromhex(line.link)
-        if self.link is not None and link != next_link(self.link, line.digest):
+        if self.link is not None and link != next_link(self.link, self.digest(line)):
             raise BadLine(
                 "its `chain` does not match: it was edited, or lines before it were removed, inserted or moved, or the header "
                 "was edited"
@@ -423,7 +476,7 @@ class ChainReader:
 
 def chain_of(header: ExportHeader) -> ChainReader:
     """Reader of a file's chain from its first record on."""
-    return ChainReader(chained=header.digest is not None, link=first_link(header))
+    return ChainReader(header, first_link(header))
 
 
 def check_end(header: ExportHeader, link: bytes | None) -> None:
@@ -437,7 +490,7 @@ def check_end(header: ExportHeader, link: bytes | None) -> None:
     """
     if header.digest is None:
         return
-    if link is None or file_digest(link, header.exported_at_ms, header.beside) != header.digest:
+    if link is None or file_digest(link, header) != header.digest:
         raise BadLine(
             "the end of the chain does not match the header: lines at the end were removed, or the header was edited"
         )

@@ -39,7 +39,7 @@ from statechannel.queries.audit_log import answered, live_writers_of, moment_of
 from statechannel.queries.side_files import SideRole, side_file
 
 if TYPE_CHECKING:
-    from statechannel.audit.transfer.line import ExportHeader, RecordedReplay
+    from statechannel.audit.transfer.line import ExportHeader
     from statechannel.queries.connection import Connection
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -176,17 +176,17 @@ def export(
         with tempfile.TemporaryDirectory(prefix="statechannel-export-") as folder:
             scratch = Path(folder) / "export.jsonl"  # the first line is known at the end only
             header = export_live(connect(), scratch, beside=beside, positions_lost=lost)
-            states = _judged(scratch) if with_verdicts else None
+            header = _judged(scratch) if with_verdicts else header
             _copy_to_stdout(scratch)
     else:
         header = export_live(connect(), path, beside=beside, positions_lost=lost)
-        states = _judged(path) if with_verdicts else None
+        header = _judged(path) if with_verdicts else header
     ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
     where = "standard output" if to_stdout else path
     covers = ", which covers the files next to it" if sides else ""
     say(f"{header.topic} written to {where} (end offsets {ends}; digest {header.digest}{covers})")
-    if states is not None:
-        say(f"verdicts written into it (digest of the states {states.digest})")
+    if header.replay is not None:
+        say(f"verdicts written into it (digest of the states {header.replay.digest})")
     for role, side in sides.items():
         say(
             f"{side.topic} written to {side_file(path, role)} (end offsets 0: {side.end_offsets[0]}; digest {side.digest})"
@@ -216,11 +216,13 @@ def _export_side_topics(connection: Connection, path: Path) -> dict[SideRole, Ex
     return {role: written[name] for role, name in topics.items() if name in written}
 
 
-def _judged(path: Path) -> RecordedReplay:
+def _judged(path: Path) -> ExportHeader:
     from statechannel.audit.replay_check import record_verdicts
+    from statechannel.audit.transfer.export_file import read_header
     from statechannel.cli.kit.progress import progress
 
-    return record_verdicts(path, progress)
+    record_verdicts(path, progress)
+    return read_header(path)
 
 
 def _copy_to_stdout(path: Path) -> None:

@@ -154,6 +154,12 @@ def verify_export(
             f"{file} has the digest {header.digest}, not {named}: it is another export, or was rewritten as a whole.",
             hint="Look for the file that was made then.",
         )
+    if header.replay is not None and not header.replay.covered:
+        raise CommandError(
+            f"{file}: its records are unchanged, but its digest, of an earlier version, does not cover its verdicts",
+            hint="Export it again with this version, or compare with a verdict file that was kept: `replay-check --verdicts`.",
+            code=ExitCode.UNDETERMINED,
+        )
     sides = _sides_of(file, header)
     _require_known(file, header, sides, digests)
     fields: dict[str, Any] = {

@@ -21,7 +21,6 @@ from statechannel.conditions.facts import NO_TOPIC_FACTS, ConditionLimits, Facts
 from statechannel.conditions.kinds import LATELY_MS
 from statechannel.conditions.table import CONDITIONS, current, current_of, reasons_of
 from statechannel.printable import term_text
-from statechannel.protocol.record import FORMAT
 
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
@@ -159,9 +158,7 @@ def _stopped(facts: DoctorFacts) -> dict[str, dict[str, Any]]:
 def _cannot_read(facts: DoctorFacts, partition: str) -> list[str]:
     """Live brokers that do not read the format of a partition."""
     wanted = _stopped(facts)[partition]["format"]
-    return [
-        name for name, member in sorted(facts.alive.items()) if wanted not in (member.info.get("formats") or [FORMAT])
-    ]
+    return [name for name, member in sorted(facts.alive.items()) if wanted not in member.formats]
 
 
 def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
