@@ -166,6 +166,9 @@ class Twin:
         if outcome is CallOutcome.REJECTED or (outcome is CallOutcome.UNKNOWN and self.rng.random() < 0.5):
             return CallAnswer(outcome=outcome, reason="a fault")
         for key, target in targets.items():
+            if key not in self.parts:
+                refused[key] = "UNKNOWN_TOPIC_OR_PARTITION"
+                continue
             part = self.parts[key]
             new = [broker for broker in target if broker not in part.replicas]
             wanted = [replica for replica in part.replicas if replica not in part.removing]
@@ -256,7 +259,7 @@ class Twin:
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
         if outcome is not CallOutcome.REJECTED:
-            for key in keys:
+            for key in self.parts.keys() & set(keys):
                 part = self.parts[key]
                 if part.replicas[0] in part.isr & self.alive:
                     part.leader = part.replicas[0]
@@ -265,7 +268,7 @@ class Twin:
     def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
         if outcome is not CallOutcome.REJECTED:
-            for key in keys:
+            for key in self.parts.keys() & set(keys):
                 part = self.parts[key]
                 part.replicas = [replica for replica in part.replicas if replica not in part.adding]
                 part.isr -= set(part.adding)

@@ -239,7 +239,8 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
     elif stop.good:
         word = "done" if stop.kind is StopKind.DONE else "cancelled; finished moves stay (`rollback` reverts them)"
         dirs = f", {count(len(plan.dir_moves), 'replica')} between log directories" if plan.dir_moves else ""
-        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}", markup=False)
+        reason = f"; {stop.reason}" if stop.reason else ""
+        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}{reason}", markup=False)
     hint = stop.hint
     if left:
         command = "resume" if stop.kind is StopKind.DONE else "cancel"
@@ -493,8 +494,9 @@ def _begin(
         tell_end(plan, carry_out(place, plan, accept_unmet=accept_unmet), output, **more)
         return
     from shedders.kafka_rebalance.execution.overview import dry_run
+    from shedders.kafka_rebalance.execution.session import known
 
-    result = dry_run(place, plan, accept_unmet=accept_unmet)
+    result = dry_run(place, known(place, plan.id, read_book(place)[0], plan), accept_unmet=accept_unmet)
     if output is Output.JSON:
         print_json(asdict(result) | more)
     else:

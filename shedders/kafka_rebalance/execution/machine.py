@@ -18,6 +18,7 @@ from shedders.kafka_rebalance.execution.moves import (
     MoveStatus,
     PartitionStep,
     choose,
+    dropped_text,
     in_order,
     statuses_of,
     step_of,
@@ -85,7 +86,7 @@ class ExecutionMachine:
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = StopWatch(plan, pace)
         self._progress = ProgressRecorder(plan)
-        self._dirs = LogDirMoves(plan, pace, recorded)
+        self._dirs = LogDirMoves(plan, pace, recorded, self._watch.dropped)
         self._recorded = recorded
         self._request = ExecutionRequest.GO
         self._asked: dict[Key, _Asked] = {}
@@ -117,6 +118,14 @@ class ExecutionMachine:
     @property
     def dirs(self) -> LogDirProgress:
         return self._dirs.progress
+
+    @property
+    def _open(self) -> set[Key]:
+        """Partitions that are neither done nor dropped."""
+        dropped = self._watch.dropped
+        return {
+            key for key, status in self.statuses.items() if status.state is not MoveState.DONE and key not in dropped
+        }
 
     @property
     def polls_fast(self) -> bool:
@@ -172,8 +181,10 @@ class ExecutionMachine:
     # --- observing ------------------------------------------------------------------------------------------------------
 
     def _take_observation(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        for key, status in statuses_of(self._plan, seen.topics).items():
+        for key, status in statuses_of(self._plan, seen.topics, self._recorded.moved).items():
             was = self.statuses.get(key)
+            if key in self._watch.dropped:
+                continue
             # Later changes by others to a finished partition are left alone; but its leader may have moved from a lost broker.
             if was is not None and was.state is MoveState.DONE and status.state is not MoveState.ELECT:
                 continue
@@ -233,8 +244,8 @@ class ExecutionMachine:
             if not moving and not self._dirs.moving:
                 yield from self._throttling.restore(self._throttling.left)
             return
-        if all(status.state is MoveState.DONE for status in self.statuses.values()) and self._dirs.over:
-            self.stop(ExecutionStop(kind=StopKind.DONE))
+        if not self._open and self._dirs.over:
+            self.stop(ExecutionStop(kind=StopKind.DONE, reason=dropped_text(self._watch.dropped.values())))
             return
         yield from self._elections(now_s, seen)
         chosen, held = self._choose(now_s, seen, moving)
@@ -243,7 +254,7 @@ class ExecutionMachine:
         if throttle is None:
             unread = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {unread} cannot be read"
-            held |= {key: why for key, status in self.statuses.items() if status.state is not MoveState.DONE}
+            held |= dict.fromkeys(self._open, why)
             chosen, dirs = [], {}
         yield from throttle or ()
         yield from self._dirs.place(chosen, seen)
@@ -336,7 +347,7 @@ class ExecutionMachine:
         yield Submit(targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
-        going = {key[0] for key, status in self.statuses.items() if status.state is not MoveState.DONE}
+        going = {key[0] for key in self._open}
         over = [resource for resource in self._throttling.left if resource[0] == TOPIC and resource[1] not in going]
         if self._throttling.rate is None:
             over = list(self._throttling.left)
@@ -344,7 +355,7 @@ class ExecutionMachine:
 
     def _stop_if_blocked(self, now_s: float, moving: list[Key], chosen: list[object], held: dict[Key, str]) -> None:
         """End if no move is in flight and none may start."""
-        open_ones = {key for key, status in self.statuses.items() if status.state is not MoveState.DONE}
+        open_ones = self._open
         if open_ones <= set(self._refused) and self._dirs.settled:
             refused = {named(key): why for key, why in sorted(self._refused.items())}
             refused |= {replica_text(key): why for key, why in sorted(self._dirs.refused.items())}

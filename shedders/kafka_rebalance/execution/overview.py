@@ -29,7 +29,14 @@ from shedders.kafka_rebalance.execution.moves import (
 )
 from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
 from shedders.kafka_rebalance.execution.session import ExecutionPlace
-from shedders.kafka_rebalance.execution.values import ExecutionEvent, ReplicaDir, named, replica_text, resource_text
+from shedders.kafka_rebalance.execution.values import (
+    ExecutionEvent,
+    ExecutionHistory,
+    ReplicaDir,
+    named,
+    replica_text,
+    resource_text,
+)
 from shedders.kafka_rebalance.planning.estimate import Estimate, estimate
 from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
 
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from loaddata.samples.partitions import ClusterLayout
     from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.session import KnownPlan
-    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
+    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
     from shedders.kafka_rebalance.settings import PaceSettings
 
 
@@ -84,11 +91,11 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
             f"plan {plan.id} is for cluster {plan.cluster_id}, this is {seen.cluster_id}",
             hint="Name a plan of this cluster, or connect to the other cluster with --bootstrap-servers.",
         )
-    statuses = statuses_of(plan, seen.topics)
+    statuses = statuses_of(plan, seen.topics, past.moved)
     running = known.holder is not None and known.holder.plan_id == plan.id
     state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
     present = seen.dirs or {}
-    dirs = dir_progress_of(plan, dir_statuses_of(plan, present, statuses), present)
+    dirs = dir_progress_of(plan, dir_statuses_of(plan, seen.topics, present, statuses, past.dirs_moved), present)
     moving = dirs.in_flight or any(status.state is MoveState.MOVING for status in statuses.values())
     progress = progress_of(
         plan,
@@ -204,8 +211,9 @@ class DryRun:
     findings: tuple[ExecutionFinding, ...]
 
 
-def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool) -> DryRun:
-    layout = _present_layout(place, plan)
+def dry_run(place: ExecutionPlace, known: KnownPlan, *, accept_unmet: bool) -> DryRun:
+    plan, past = known.plan, known.recorded
+    layout = _present_layout(place, plan, past)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
     going = {step.key for step in steps}
@@ -219,13 +227,13 @@ def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool
         dir_bytes=sum(move.copied_bytes for move in dirs),
         waves=waves(steps, pace),
         estimate=estimate((move for move in plan.moves if move.key in going), place.settings, dirs),
-        findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
+        findings=tuple(findings(plan, layout, past, begun=False, accept_unmet=accept_unmet)),
     )
 
 
-def _present_layout(place: ExecutionPlace, plan: ReassignmentPlan) -> ClusterLayout:
+def _present_layout(place: ExecutionPlace, plan: ReassignmentPlan, past: ExecutionHistory) -> ClusterLayout:
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-        return settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
+        return settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
 
 
 def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) -> list[PartitionStep]:
@@ -345,7 +353,7 @@ def _dirs_back(
 
 def way_back(place: ExecutionPlace, plan: ReassignmentPlan) -> ReassignmentPlan:
     """See `reverse`, for a live cluster."""
-    layout = _present_layout(place, plan)
+    layout = _present_layout(place, plan, ExecutionHistory())
     dirs: Mapping[ReplicaKey, ReplicaDir] = {}
     if plan.dir_moves:
         with open_admin(place.client, timeout_s=place.timeout_s) as admin:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shedders.kafka_rebalance.execution.forecast import forecast_s
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress
-from shedders.kafka_rebalance.execution.moves import MoveState
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState
 from shedders.kafka_rebalance.execution.values import ProgressMark
 from shedders.kafka_rebalance.settings import PaceSettings
 
@@ -92,9 +92,9 @@ def copied_bytes(
     )
     for move in plan.moves:
         status, planned = statuses.get(move.key), move.size_bytes or 0
-        if not planned:
-            continue
         state = None if status is None else status.state
+        if not planned or state in LOST:
+            continue
         if state not in {MoveState.MOVING, MoveState.PARTLY}:
             for broker in move.added:
                 result.take(move.leader_before, broker, planned if state in _ARRIVED else 0, planned)
@@ -241,7 +241,8 @@ def progress_of(
     """Compute the progress; see `copied_bytes` for the arguments."""
     now = copied_bytes(plan, statuses, topics, copied, dirs)
     counts = Counter(str(status.state) for status in statuses.values())
-    finished = counts[MoveState.DONE] == len(plan.moves) and dirs.done == dirs.total
+    lost = sum(counts[state] for state in LOST)
+    finished = counts[MoveState.DONE] + lost == len(plan.moves) and dirs.done == dirs.total
     in_flight = bool(counts[MoveState.MOVING] or dirs.in_flight)
     waiting = any(counts[state] for state in _UNSENT) or bool(dirs.waiting)
     baseline = _baseline(times)

@@ -126,11 +126,20 @@ def host_name() -> str:
     return f"{socket.gethostname()}/{booted}/{inside}"
 
 
-def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
+def known(
+    place: ExecutionPlace, plan_id: str, book: StateBook | None, plan: ReassignmentPlan | None = None
+) -> KnownPlan:
+    """What folder and topic have of a plan.
+
+    Args:
+        plan: The plan itself, where it need not be known yet.
+    """
     folder = folder_of(place.root, plan_id)
     of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
     raw = of_topic.plan_bytes()
-    if has_plan(folder):
+    if plan is not None:
+        pass
+    elif has_plan(folder):
         plan = read_plan(folder / PLAN)
     elif raw is not None:
         plan = parse_plan(raw, f"the plan {plan_id} of the state topic")
@@ -189,7 +198,8 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        check = partial(_checked, place, admin, plan, request, wait, accept_unmet=accept_unmet)
+        past = known(place, plan.id, topic.read() if topic.exists() else None, plan).recorded
+        check = partial(_checked, place, admin, plan, past, request, wait, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
@@ -241,6 +251,7 @@ def _checked(
     place: ExecutionPlace,
     admin: KafkaAdminClient,
     plan: ReassignmentPlan,
+    past: ExecutionHistory,
     request: ExecutionRequest,
     wait: Callable[[float], None],
     *,
@@ -248,8 +259,8 @@ def _checked(
 ) -> ClusterLayout:
     """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
     settle_s = place.settings.pace.settle_s
-    layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
+    layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
+    results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet)
     require_not_refused(
         [finding for finding in results if finding.check == "cluster"]
         if request is ExecutionRequest.CANCEL

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.moves import LOST, MoveState
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, dropped_text, is_taken_over
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ SHOWN: Final = 3
 
 
 class StopWatch:
-    """Watch for conditions that stop an execution, and their durations."""
+    """Watch for conditions that stop an execution, and their durations.
+
+    Attributes:
+        dropped: Moves that can no longer be carried out, since their partition is gone or in other hands.
+    """
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings) -> None:
         self._plan = plan
@@ -41,6 +45,7 @@ class StopWatch:
         self._sizes: dict[Key, tuple[int, ...]] = {}
         self._progress: dict[Key | ReplicaKey, tuple[object, float]] = {}
         self._counts: dict[str, int] = {}
+        self.dropped: dict[Key | ReplicaKey, MoveStatus] = {}
         self.remarks: list[str] = []
 
     @property
@@ -114,7 +119,11 @@ class StopWatch:
                 reason=f"this is cluster {seen.cluster_id}, the plan is for {self._plan.cluster_id}",
                 hint="Check --bootstrap-servers.",
             )
-        open_moves = (moves[key] for key, status in statuses.items() if status.state is not MoveState.DONE)
+        open_moves = (
+            moves[key]
+            for key, status in statuses.items()
+            if status.state is not MoveState.DONE and key not in self.dropped
+        )
         needed = {broker for move in open_moves for broker in move.after} | {broker for _, _, broker in dirs.open}
         yield from self._brokers(now_s, seen, needed)
         yield from self._lost(now_s, [*statuses.items(), *dirs.statuses.items()])
@@ -147,11 +156,21 @@ class StopWatch:
                     hint=AFTER_MENDING,
                 )
 
-    def _lost(self, now_s: float, statuses: Iterable[tuple[object, MoveStatus]]) -> Iterator[ExecutionStop]:
-        for key, status in statuses:
-            if self._lasts(now_s, ("lost", key), status.state in LOST, self._pace.settle_s):
-                kind = StopKind.TOPIC_GONE if status.state is MoveState.GONE else StopKind.CHANGED
-                yield ExecutionStop(kind=kind, reason=status.reason, hint=NEW_PLAN)
+    def _lost(self, now_s: float, statuses: Iterable[tuple[Key | ReplicaKey, MoveStatus]]) -> Iterator[ExecutionStop]:
+        """Drop moves that can no longer be carried out; the others go on, unless too many are in other hands."""
+        new = {
+            key: status
+            for key, status in statuses
+            if self._lasts(now_s, ("lost", key), status.state in LOST, self._pace.settle_s) and key not in self.dropped
+        }
+        self.dropped |= new
+        if new:
+            self.remarks.append(dropped_text(new.values()))
+        if is_taken_over(self._plan, self.dropped):
+            reason = (
+                f"others have changed a third or more of what the plan moves ({dropped_text(self.dropped.values())})"
+            )
+            yield ExecutionStop(kind=StopKind.CHANGED, reason=reason, hint=NEW_PLAN)
 
     def _stalled(
         self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], dirs: LogDirMoves

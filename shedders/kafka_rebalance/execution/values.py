@@ -178,7 +178,6 @@ class StopKind(StrEnum):
     CANCELLED = "cancelled"
     BROKER_AWAY = "broker-away"
     BROKERS_VANISHED = "brokers-vanished"
-    TOPIC_GONE = "topic-gone"
     CHANGED = "changed"
     URPS = "under-replicated"
     STALLED = "stalled"

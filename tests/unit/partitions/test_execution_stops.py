@@ -14,7 +14,9 @@ from shedders.kafka_rebalance.execution.overview import reverse
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
+    ExecutionHistory,
     ExecutionRequest,
+    Key,
     OperatorRequests,
     StopKind,
 )
@@ -50,10 +52,61 @@ def change(twin: Twin) -> None:
     part.replicas, part.isr = [4, 5], {4, 5}
 
 
+def change_third(twin: Twin) -> None:
+    change(twin)
+    part = twin.parts["t1", 2]
+    part.replicas, part.isr = [4, 5], {4, 5}
+
+
 def move_elsewhere(twin: Twin) -> None:
     part = twin.parts["t0", 2]
-    part.adding, part.removing, part.replicas = [4], [1], [4, 2, 1]
-    twin.speed_bytes = 0
+    part.adding, part.removing, part.replicas, part.size_bytes = [4], [1], [4, 2, 1], 10**9
+
+
+def recreate(twin: Twin) -> None:
+    twin.topic_ids["t1"] = "new"
+    for key in [("t1", 1), ("t1", 2)]:
+        del twin.parts[key]
+
+
+DROPS: list[tuple[str, Callable[[Twin], Any], str, set[Key]]] = [
+    ("deleted", delete, "topic t1 was deleted", {("t1", n) for n in range(3)}),
+    ("created again, smaller", recreate, "created again", {("t1", n) for n in range(3)}),
+    ("changed", change, "t0-2 has replicas [4, 5]", {("t0", 2)}),
+    ("moved by others", move_elsewhere, "t0-2 is being reassigned to [4, 2]", {("t0", 2)}),
+]
+
+
+@pytest.mark.parametrize("at", [1, 4, 8])
+@pytest.mark.parametrize(("name", "doing", "expected", "lost"), DROPS, ids=[item[0] for item in DROPS])
+def test_what_can_no_longer_be_moved_is_dropped_and_the_rest_goes_on(
+    name: str, doing: Callable[[Twin], Any], expected: str, lost: set[Key], at: int
+) -> None:
+    """At any moment, also for whoever continues; the plan may be begun afterwards."""
+    twin, plan = world(speed=15)
+    ledger = At({at: lambda: doing(twin)})
+    ledger.kills = [40]
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE, end.stop
+    assert expected in end.stop.reason
+    assert any(expected in text for text in ledger.recorded().remarks)
+    for step in plan.moves:
+        assert step.key in lost or tuple(twin.parts[step.key].replicas) == step.after
+    assert not any(twin.configs.values())
+    require_not_refused(findings(plan, layout_of(twin), ledger.recorded(), begun=True, accept_unmet=False))
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+
+
+def test_what_was_moved_is_not_judged_again() -> None:
+    twin, plan = world(speed=60)
+    ledger = At({})
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+    for part in twin.parts.values():
+        part.replicas, part.isr, part.leader = [4, 5], {4, 5}, 4
+    past = ledger.recorded()
+    assert not [each for each in findings(plan, layout_of(twin), past, begun=True, accept_unmet=False) if each.refused]
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind, end.stop.reason, len(twin.set_out)) == (StopKind.DONE, "", len(plan.moves))
 
 
 def stall(twin: Twin) -> None:
@@ -72,10 +125,7 @@ STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
         StopKind.BROKERS_VANISHED,
         "brokers [4, 5] of 5",
     ),
-    ("topic deleted", delete, StopKind.TOPIC_GONE, "topic t1 was deleted"),
-    ("topic made anew", lambda twin: twin.topic_ids.update(t1="new"), StopKind.TOPIC_GONE, "created again"),
-    ("replicas changed", change, StopKind.CHANGED, "t0-2 has replicas [4, 5]"),
-    ("moved by others", move_elsewhere, StopKind.CHANGED, "t0-2 is being reassigned to [4, 2]"),
+    ("a third is changed", change_third, StopKind.CHANGED, "t0-2 has replicas [4, 5]"),
     ("no progress", stall, StopKind.STALLED, "without progress"),
     ("others fall behind", grow_urps, StopKind.URPS, "other-0"),
 ]
@@ -259,8 +309,7 @@ def layout_of(twin: Twin, **more: Any) -> ClusterLayout:
 
 REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
     ("a broker away", lambda twin: twin.kill_broker(3, for_s=9), "brokers that the plan needs are not alive: 3"),
-    ("topic deleted", delete, "topic t1 was deleted"),
-    ("replicas changed", change, "t0-2 has replicas [4, 5]"),
+    ("replicas changed", change_third, "t0-2 has replicas [4, 5]"),
     (
         "another reassignment",
         lambda twin: twin.parts.update({("x", 0): Part([4, 1], {1}, 1, adding=[4])}),
@@ -272,10 +321,11 @@ REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
 @pytest.mark.parametrize(("name", "doing", "expected"), REFUSED, ids=[item[0] for item in REFUSED])
 def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], expected: str) -> None:
     twin, plan = world()
-    require_not_refused(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+    past = ExecutionHistory()
+    require_not_refused(findings(plan, layout_of(twin), past, begun=False, accept_unmet=False))
     doing(twin)
     with pytest.raises(ExecutionRefusedError) as refused:
-        require_not_refused(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+        require_not_refused(findings(plan, layout_of(twin), past, begun=False, accept_unmet=False))
     assert expected in str(refused.value)
     assert refused.value.hint
     assert refused.value.exit_code == 3
@@ -323,5 +373,6 @@ def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what
 
 def test_a_plan_for_another_cluster_is_refused() -> None:
     twin, plan = world()
+    other = layout_of(twin, cluster_id="other")
     with pytest.raises(ExecutionRefusedError, match="for cluster twin, this is other"):
-        require_not_refused(findings(plan, layout_of(twin, cluster_id="other"), begun=True, accept_unmet=True))
+        require_not_refused(findings(plan, other, ExecutionHistory(), begun=True, accept_unmet=True))
