@@ -300,6 +300,13 @@ Throttle = Annotated[
         help="Replication throttle per broker, e.g. 20MB/s, 400KiB/s or 400000; `none`: no throttle.",
     ),
 ]
+Unthrottle = Annotated[
+    bool | None,
+    typer.Option(
+        "--unthrottle",
+        help="Remove the throttle of moves in flight when the execution stops: they continue at full speed.",
+    ),
+]
 MovesPerBroker = Annotated[
     int | None,
     typer.Option(
@@ -319,6 +326,7 @@ class PaceOptions:
     """Options of `partitions apply` that override settings of the pace; None: not set."""
 
     throttle_bytes_per_s: Throttle = None
+    unthrottle: Unthrottle = None
     moves_per_broker: MovesPerBroker = None
     moves_max: Annotated[
         int | None, typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Most partitions in flight.")

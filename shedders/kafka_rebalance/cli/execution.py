@@ -29,6 +29,7 @@ from shedders.kafka_rebalance.cli.arguments import (
     PlanId,
     State,
     Throttle,
+    Unthrottle,
     expanded,
     need_extra,
     parse_amount,
@@ -201,7 +202,7 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
         over.set()
         with suppress(Exception):  # the signal may interrupt the writing of a line
             say(
-                "ending: throttles are removed, so moves in flight continue at full speed; "
+                "ending: Kafka continues moves in flight, with their throttle unless --unthrottle was set; "
                 "`statechannel partitions cancel` reverts them (interrupt again to end at once)"
             )
 
@@ -337,12 +338,13 @@ def resume(
     connect: Connect,
     plan_id: PlanId = None,
     throttle: Throttle = None,
+    unthrottle: Unthrottle = None,
     accept_unmet: AcceptUnmet = False,
     state: State = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Continue a plan that is paused, or whose executor stopped or died. --throttle changes the throttle of a running plan."""
-    place = place_of(connect, state, throttle_bytes_per_s=throttle)
+    place = place_of(connect, state, throttle_bytes_per_s=throttle, unthrottle=unthrottle)
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
 

@@ -200,6 +200,10 @@ class LogDirMoves:
         """Whether a request is not visible yet."""
         return any(self._just_asked(key, now_s) for key in self.open)
 
+    def busy(self, now_s: float) -> set[int]:
+        """Brokers that copy between their directories, or were asked to."""
+        return {key[2] for key in self._moves if key in self.moving or self._just_asked(key, now_s)}
+
     def held(self, now_s: float) -> dict[Key, str]:
         """Partitions with a replica that does not move though nothing is under way, with the reason."""
         return {

@@ -26,7 +26,7 @@ from shedders.kafka_rebalance.execution.moves import (
 )
 from shedders.kafka_rebalance.execution.progress import ProgressRecorder
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
-from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
+from shedders.kafka_rebalance.execution.throttle import BROKER, TOPIC, Copy, Throttling, copies_in_flight, removed_text
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
@@ -83,7 +83,7 @@ class ExecutionMachine:
         self._pace = pace
         self._moves = {move.key: move for move in plan.moves}
         self._number = {key: number for number, key in enumerate(self._moves)}
-        self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
+        self._throttling = Throttling(plan, pace, recorded)
         self._watch = StopWatch(plan, pace)
         self._progress = ProgressRecorder(plan)
         self._dirs = LogDirMoves(plan, pace, recorded, self._watch.dropped)
@@ -101,10 +101,9 @@ class ExecutionMachine:
         self.statuses: dict[Key, MoveStatus] = {}
         self.ended: ExecutionEnd | None = None
 
-    @property
-    def unknown_configs(self) -> tuple[Resource, ...]:
+    def configs_to_read(self, *, full: bool) -> tuple[Resource, ...]:
         """Resources whose throttle settings the next observation must have."""
-        return self._throttling.unknown
+        return self._throttling.to_read(full=full)
 
     @property
     def request(self) -> ExecutionRequest:
@@ -148,7 +147,7 @@ class ExecutionMachine:
         self._throttling.learn(seen.configs or {})
         effects: list[Effect] = list(self._take_observation(now_s, seen))
         if self._stop is not None:
-            effects += self._finish(now_s, self._stop)
+            effects += self._finish(now_s, seen, self._stop)
         else:
             effects += self._take_requests(seen)
             effects += self._continue(now_s, seen)
@@ -159,7 +158,7 @@ class ExecutionMachine:
         if isinstance(effect, JournalWrite):
             self._recorded.take({"event": effect.event, **effect.facts})
         elif isinstance(effect, SetConfigs):
-            self._throttling.take_result(effect, answer)
+            self._throttling.take_result(effect, answer, now_s)
             if self._throttling.refusals >= self._pace.attempts_max and self._stop is None:
                 reason = f"the throttle cannot be set: {self._throttling.reason}"
                 self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint=AFTER_MENDING))
@@ -206,9 +205,10 @@ class ExecutionMachine:
         if mark is not None:
             yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
         stop = self._watch.check(now_s, seen, self.statuses, self._moves, self._dirs)
-        for text in self._watch.remarks:
-            yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
-        self._watch.remarks.clear()
+        for remarks in (self._watch.remarks, self._throttling.remarks):
+            for text in remarks:
+                yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
+            remarks.clear()
         cancelling = self._request is ExecutionRequest.CANCEL or seen.asked.request is ExecutionRequest.CANCEL
         if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
             self.stop(stop)
@@ -241,7 +241,9 @@ class ExecutionMachine:
             return
         moving = [key for key, status in self.statuses.items() if status.state is MoveState.MOVING]
         if self._request is ExecutionRequest.PAUSE:
-            if not moving and not self._dirs.moving:
+            if moving or self._dirs.moving:
+                yield from self._throttle(now_s, seen, moving, [], {}) or ()
+            else:
                 yield from self._throttling.restore(self._throttling.left)
             return
         if not self._open and self._dirs.over:
@@ -250,7 +252,9 @@ class ExecutionMachine:
         yield from self._elections(now_s, seen)
         chosen, held = self._choose(now_s, seen, moving)
         dirs = {} if self._watch.extra_urps else self._dirs.choose(now_s, seen)
-        throttle = self._throttle(seen, moving, chosen, dirs)
+        if self._throttling.removed_again is not None:
+            chosen, dirs = [], {}
+        throttle = self._throttle(now_s, seen, moving, chosen, dirs)
         if throttle is None:
             unread = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {unread} cannot be read"
@@ -326,18 +330,20 @@ class ExecutionMachine:
         return flight
 
     def _throttle(
-        self, seen: Observation, moving: list[Key], chosen: list[PartitionStep], dirs: Iterable[ReplicaKey]
+        self,
+        now_s: float,
+        seen: Observation,
+        moving: list[Key],
+        chosen: list[PartitionStep],
+        dirs: Iterable[ReplicaKey],
     ) -> list[Effect] | None:
         """Effects that throttle the moves; None: not known yet, so no move may start."""
-        copies = []
-        for key, target in [*((key, None) for key in moving), *((step.key, step.target) for step in chosen)]:
-            partition = seen.at(key)
-            adding = frozenset(partition.adding if target is None else target) - frozenset(
-                () if target is None else partition.replicas
-            )
-            if adding:
-                copies.append(Copy(key, frozenset(partition.replicas) - adding, adding))
-        return self._throttling.needed(copies, seen.alive, {key[2] for key in (*self._dirs.moving, *dirs)})
+        copies = copies_in_flight(seen, moving)
+        for step in chosen:
+            now = frozenset(seen.at(step.key).replicas)
+            if adding := frozenset(step.target) - now:
+                copies.append(Copy(step.key, now, adding))
+        return self._throttling.needed(now_s, copies, seen.alive, {key[2] for key in (*self._dirs.moving, *dirs)})
 
     def _batch(self, targets: Mapping[Key, tuple[int, ...]], *, size_bytes: int) -> Iterable[Effect]:
         batch = self._recorded.batches + 1
@@ -375,6 +381,10 @@ class ExecutionMachine:
         }
         idle = not moving and not chosen and not self._dirs.moving and not self._dirs.pending(now_s)
         idle = idle and not any(self._just_asked(key, now_s) for key in open_ones)
+        if idle and self._throttling.removed_again is not None:
+            reason = f"{removed_text(self._throttling.removed_again)}, so nothing more is started"
+            hint = f"Stop that tool, or let it keep these settings. {AFTER_MENDING}"
+            self.stop(ExecutionStop(kind=StopKind.THROTTLE_REMOVED, reason=reason, hint=hint))
         known = held | elections | self._dirs.held(now_s)
         waiting = known if idle and open_ones - set(self._refused) <= set(held) | set(elections) else {}
         stop = self._watch.held(now_s, waiting)
@@ -412,15 +422,19 @@ class ExecutionMachine:
             return
         self.stop(ExecutionStop(kind=StopKind.CANCELLED))
 
-    def _finish(self, now_s: float, stop: ExecutionStop) -> Iterable[Effect]:
+    def _finish(self, now_s: float, seen: Observation, stop: ExecutionStop) -> Iterable[Effect]:
         if self._stopping_since_s is None:
             self._stopping_since_s = now_s
             facts = {"kind": str(stop.kind), "reason": stop.reason}
             yield JournalWrite(event=ExecutionEvent.STOPPING, facts=facts)
         ours = stop.kind is not StopKind.REPLACED  # otherwise they belong to the other executor now
-        if ours and self._throttling.left and now_s - self._stopping_since_s < RESTORE_S:
-            yield from self._throttling.restore(self._throttling.left)
-            if self._throttling.left:
+        kept = frozenset[tuple[str, str]]() if stop.good or self._pace.unthrottle else self._in_use(now_s, seen)
+        over = (
+            [] if stop.kind is StopKind.OTHER_CLUSTER else [item for item in self._throttling.left if item not in kept]
+        )
+        if ours and over and now_s - self._stopping_since_s < RESTORE_S:
+            yield from self._throttling.restore(over)
+            if not kept.issuperset(self._throttling.left):
                 return
         facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
         left = self._throttling.left if ours else ()
@@ -429,6 +443,17 @@ class ExecutionMachine:
         )
         self.ended = ExecutionEnd(stop=stop, throttles_left=left)
         yield self.ended
+
+    def _in_use(self, now_s: float, seen: Observation) -> frozenset[Resource]:
+        """Brokers and topics of what is in flight: what an operator has bounded must not compete at full speed after a stop."""
+        brokers = set(self._dirs.busy(now_s))
+        topics = set[str]()
+        for key in self._moves:
+            partition, asked = seen.partition(key), self._just_asked(key, now_s)
+            if partition is not None and (partition.in_motion or asked):
+                topics.add(key[0])
+                brokers.update(partition.replicas, self._asked[key].target if asked else ())
+        return frozenset({(TOPIC, topic) for topic in topics} | {(BROKER, str(broker)) for broker in brokers})
 
     def _just_asked(self, key: Key, now_s: float) -> bool:
         return key in self._asked and now_s - self._asked[key].at_s < self._pace.settle_s

@@ -183,6 +183,7 @@ class StopKind(StrEnum):
     STALLED = "stalled"
     REFUSED = "refused"
     HELD = "held"
+    THROTTLE_REMOVED = "throttle-removed"
     OTHER_CLUSTER = "other-cluster"
     REPLACED = "replaced"
     KAFKA_AWAY = "kafka-away"

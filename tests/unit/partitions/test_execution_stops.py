@@ -1,4 +1,4 @@
-"""An execution ends by itself, says why, and puts the throttles back; pause, cancel and the way back."""
+"""An execution ends by itself, says why, and leaves throttles to what is in flight; pause, cancel and the way back."""
 
 from collections.abc import Callable
 from random import Random
@@ -14,6 +14,7 @@ from shedders.kafka_rebalance.execution.overview import reverse
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
+    ExecutionEnd,
     ExecutionHistory,
     ExecutionRequest,
     Key,
@@ -135,16 +136,34 @@ STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
 def test_it_stops_by_itself_and_says_why(
     name: str, doing: Callable[[Twin], Any], kind: StopKind, expected: str
 ) -> None:
-    twin, plan = world(speed=15)
+    twin, plan = world(speed=3)
     ledger = At({4: lambda: doing(twin)})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is kind, end.stop
     assert expected in end.stop.reason
     assert end.stop.hint
-    away = {("broker", str(entry)) for entry in twin.back}
-    assert set(end.throttles_left) <= away  # a broker that is away cannot be asked
-    assert {key for key, value in twin.configs.items() if value} == set(end.throttles_left)
     assert ledger.events[-1]["kind"] == str(kind)
+    keeps_throttles_of_what_is_in_flight(twin, ledger, plan, end)
+
+
+def keeps_throttles_of_what_is_in_flight(twin: Twin, ledger: Ledger, plan: ReassignmentPlan, end: ExecutionEnd) -> None:
+    """Of nothing else, but for a broker that is away and cannot be asked; whoever continues or cancels removes them."""
+    going = {key for key, part in twin.parts.items() if part.moving and key[0] != "other"}
+    users = {("broker", str(broker)) for key in going for broker in twin.parts[key].replicas}
+    users |= {("topic", key[0]) for key in going} | {("broker", str(entry)) for entry in twin.back}
+    left = {key for key, value in twin.configs.items() if value}
+    assert going
+    assert left == set(end.throttles_left) <= users
+    assert ledger.recorded().throttle_before.keys() == left
+    speed, twin.speed_bytes, twin.unthrottled = twin.speed_bytes, 1, 0
+    twin.wait(1.0)
+    assert twin.unthrottled == 0
+    twin.speed_bytes = max(speed, 15)
+    twin.parts.pop(("other", 0), None)
+    twin.wait(1_000)
+    ledger.asked = OperatorRequests(request=ExecutionRequest.CANCEL)
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.CANCELLED
+    assert not any(twin.configs.values())
 
 
 def test_a_broker_that_comes_back_in_time_is_waited_for() -> None:
@@ -331,8 +350,9 @@ def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable
     assert refused.value.exit_code == 3
 
 
-def test_a_journal_that_cannot_be_written_ends_it_and_throttles_are_put_back_all_the_same() -> None:
+def test_a_journal_that_cannot_be_written_ends_it_and_what_is_in_flight_keeps_its_throttle() -> None:
     twin, plan = world(speed=10)
+    twin.parts["t1", 0].size_bytes = 1_000
     ledger = At({})
     write = ledger.write
 
@@ -344,19 +364,27 @@ def test_a_journal_that_cannot_be_written_ends_it_and_throttles_are_put_back_all
     ledger.write = full  # type: ignore[method-assign]
     with pytest.raises(StateFolderError, match="No space left"):
         run(twin, plan, PACE, ledger)
-    assert "throttle" in ledger.names()
+    ledger.write = write  # type: ignore[method-assign]
+    assert ledger.recorded().throttle_before
+    assert any(part.moving for part in twin.parts.values())
+    twin.wait(1.0)
+    assert twin.unthrottled == 0
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
     assert not any(twin.configs.values())
 
 
-def test_an_interrupt_puts_throttles_back_and_leaves_what_is_under_way() -> None:
+@pytest.mark.parametrize("unthrottle", [False, True])
+def test_an_interrupt_leaves_what_is_in_flight_its_throttle_unless_asked_to_remove_it(unthrottle: bool) -> None:
     twin, plan = world(speed=10)
     ledger = At({})
     ledger._doing[5] = lambda: ledger.runner.interrupt("ended by SIGTERM")
-    end, _ = run(twin, plan, PACE, ledger)
-    assert (end.stop.kind, end.stop.reason, end.throttles_left) == (StopKind.INTERRUPTED, "ended by SIGTERM", ())
+    end, _ = run(twin, plan, PACE.model_copy(update={"unthrottle": unthrottle}), ledger)
+    assert (end.stop.kind, end.stop.reason) == (StopKind.INTERRUPTED, "ended by SIGTERM")
     assert any(part.moving for part in twin.parts.values())
-    assert not any(twin.configs.values())
-    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
+    if unthrottle:
+        assert (end.throttles_left, any(twin.configs.values())) == ((), False)
+    else:
+        keeps_throttles_of_what_is_in_flight(twin, ledger, plan, end)
 
 
 def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what_it_leaves() -> None:
