@@ -429,7 +429,7 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
         ("left", _left(result)),
-        ("throttle", None if result.throttle_bytes_per_s is None else rate(result.throttle_bytes_per_s)),
+        ("throttle", _throttle(result)),
         ("ended", stopped),
         ("next", result.next_step),
         *(("refused", f"{name}: {why}") for name, why in result.refused.items()),
@@ -448,6 +448,19 @@ def _dirs(result: ExecutionStatus) -> str:
     dirs = result.log_dirs
     amounts = f"{size(dirs.bytes_done)} of {size(dirs.bytes_total)}"
     return f"{dirs.done} of {count(dirs.total, 'replica')} moved, {dirs.in_flight} in flight; {amounts}"
+
+
+def _throttle(result: ExecutionStatus) -> str | None:
+    """What Kafka has: each rate with its brokers, where they differ."""
+    by_rate: dict[int | None, list[str]] = {}
+    for broker, bytes_per_s in result.throttles.items():
+        by_rate.setdefault(bytes_per_s, []).append(broker)
+    texts = [
+        ("none" if bytes_per_s is None else rate(bytes_per_s))
+        + (f" on {', '.join(brokers)}" if len(by_rate) > 1 else "")
+        for bytes_per_s, brokers in by_rate.items()
+    ]
+    return "; ".join([*texts, *(f"topic {name} does not list what is in flight" for name in result.unlisted)]) or None
 
 
 def _left(result: ExecutionStatus) -> str | None:

@@ -89,6 +89,20 @@ def needed_settings(
     return settings
 
 
+def rates_in_force(throttled: Configs, present: Configs) -> dict[int, int | None]:
+    """Least rate that Kafka has on each throttled broker that answers; None: one that was set is missing.
+
+    Args:
+        throttled: Resources with the names of the settings that were set.
+    """
+    rates: dict[int, int | None] = {}
+    for resource, names in throttled.items():
+        if resource[0] == BROKER and resource in present:
+            values = [present[resource].get(name) for name in names if name in EVERY_RATE]
+            rates[int(resource[1])] = min((int(value or 0) for value in values), default=0) or None
+    return rates
+
+
 def settings_to_add(
     needed: Mapping[Resource, Mapping[str, str]], current: Configs
 ) -> dict[Resource, dict[str, str | None]]:
