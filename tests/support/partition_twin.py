@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
 from shedders.kafka_rebalance.execution.moves import concerned
 from shedders.kafka_rebalance.execution.runner import Runner
@@ -99,7 +99,7 @@ class Twin:
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
-    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+    def observe(self, *, full: bool, configs: tuple[Resource, ...], layout: bool = False) -> Observation:
         if self.rng.random() < self.faults / 4:
             raise CallFailedError("no answer")
         topics = self.topics()
@@ -112,6 +112,9 @@ class Twin:
         self._told_alive = frozenset(self.alive)
         urps = frozenset(key for key, part in self.parts.items() if len(part.isr) < len(part.replicas))
         copied = {(*key, b): part.has_bytes.get(b, 0) for key, part in self.parts.items() for b in part.adding}
+        copied |= {
+            (*key, part.leader): part.size_bytes for key, part in self.parts.items() if part.adding and part.leader
+        }
         return Observation(
             cluster_id=CLUSTER,
             alive=frozenset(self.alive),
@@ -119,8 +122,22 @@ class Twin:
             urps=urps if full else None,
             copied=copied if full else None,
             dirs=self._dirs_seen() if full and self.dirs else None,
+            layout=self.layout() if layout else None,
             configs={config: dict(self.configs.get(config, {})) for config in configs if self._reachable(config)},
         )
+
+    def layout(self, cluster_id: str = CLUSTER) -> ClusterLayout:
+        brokers = []
+        for broker in sorted({*self.alive, *self.back}):
+            held: dict[str, list[tuple[str, int, int]]] = {}
+            for (topic, number, holder), path in sorted(self.dirs.items()):
+                if holder == broker:
+                    held.setdefault(path, []).append((topic, number, 0))
+            dirs = tuple(
+                LogDir(path=path, cordoned=path in self.shut_dirs, replicas=tuple(held[path])) for path in held
+            )
+            brokers.append(KafkaBroker(id=broker, alive=broker in self.alive, log_dirs=dirs))
+        return ClusterLayout(cluster_id=cluster_id, brokers=tuple(brokers), topics=self.topics())
 
     def topics(self) -> dict[str, KafkaTopic]:
         topics: dict[str, list[KafkaPartition]] = {}
@@ -130,6 +147,7 @@ class Twin:
                 replicas=tuple(part.replicas),
                 leader=part.leader,
                 isr=tuple(sorted(part.isr)),
+                offline=tuple(replica for replica in part.replicas if replica not in self.alive),
                 adding=tuple(part.adding),
                 removing=tuple(part.removing),
             )

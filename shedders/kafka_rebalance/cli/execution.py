@@ -158,6 +158,7 @@ def carry_out(
 
     over = threading.Event()
     copied: Mapping[tuple[str, int, int], int] | None = None
+    remarked: int | None = None
 
     def wait(length_s: float) -> None:
         if over.wait(length_s):  # ending: no busy loop, as Kafka may be failing
@@ -166,7 +167,10 @@ def carry_out(
     with bar() as shown, _signals(over) as runs:
 
         def show(machine: ExecutionMachine, seen: Observation) -> None:
-            nonlocal copied
+            nonlocal copied, remarked
+            for text in machine.remarks[machine.remarks_before if remarked is None else remarked :]:
+                say(f"note: {text}")
+            remarked = len(machine.remarks)
             copied = copied if seen.copied is None else seen.copied  # only some observations have it
             if shown.seen:
                 times = machine.times(time.monotonic())
@@ -183,6 +187,7 @@ def carry_out(
             wait=wait,
             by=who(),
             request=request or Wishes.GO,
+            noted=lambda text: say(f"note: {text}"),
             runs=runs,
             shown=show,
         )
@@ -528,7 +533,7 @@ def _begin(
         reckoned = "; ".join(result.estimate.sentences())
         say(f"takes about {duration(result.estimate.duration_s * 1_000)} ({reckoned})")
         for finding in result.findings:
-            say(f"{'refused' if finding.refused else 'note'}: {finding.text}")
+            say(f"{'refused' if finding.refused else 'note'}: {finding.text}. {finding.hint}".rstrip(". "))
     refused = [finding for finding in result.findings if finding.refused]
     if refused:
         raise CommandError(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from loaddata.samples.kafka_cluster import read_layout
+from loaddata.samples.kafka_cluster import read_layout, read_loads
+from loaddata.samples.sample_topic import SampleTopic
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.log_dir_moves import dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
@@ -19,19 +21,25 @@ from shedders.kafka_rebalance.execution.moves import (
     target_of,
     unsafe,
 )
+from shedders.kafka_rebalance.execution.purpose import cordon_hint
 from shedders.kafka_rebalance.execution.values import ReplicaDir, named
+from shedders.model.amounts import rate
 from statechannel.clocks import now_ms
+from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from loaddata.samples.partitions import ClusterLayout
+    from loaddata.samples.partitions import ClusterLayout, PartitionLoads
     from shedders.kafka_rebalance.execution.moves import MoveStatus
+    from shedders.kafka_rebalance.execution.session import ExecutionPlace
     from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
 
 
 SHOWN: Final = 3
+SAMPLES_S: Final = 3_600.0
 _AGAIN: Final = "Make a new plan with `statechannel partitions plan`."
 
 
@@ -46,13 +54,21 @@ class ExecutionFinding:
 
 
 def findings(
-    plan: ReassignmentPlan, layout: ClusterLayout, past: ExecutionHistory, *, begun: bool, accept_unmet: bool
+    plan: ReassignmentPlan,
+    layout: ClusterLayout,
+    past: ExecutionHistory,
+    *,
+    begun: bool,
+    accept_unmet: bool,
+    pace: PaceSettings | None = None,
+    loads: PartitionLoads | None = None,
 ) -> list[ExecutionFinding]:
     """All findings, those that refuse the plan first.
 
     Args:
         past: What was executed of the plan.
         accept_unmet: Allow a plan that leaves hard goals unmet.
+        pace, loads: To find a throttle below what is written; None: not looked at.
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
@@ -70,6 +86,8 @@ def findings(
         *_directories(plan, layout, dirs),
         *_foreign(plan, layout),
         *_in_sync(open_moves, layout),
+        *_cordons(plan, layout),
+        *(() if pace is None or loads is None else _written(open_moves, layout, pace, loads)),
     ]
     return sorted(results, key=lambda finding: not finding.refused)
 
@@ -199,6 +217,48 @@ def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iter
             check="min-isr",
             text=f"{len(later)} partitions must wait until they are in sync: {'; '.join(later[:SHOWN])}",
         )
+
+
+def _cordons(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+    if cordon := cordon_hint(plan, layout):
+        yield ExecutionFinding(check="cordons", text=f"topics may be created meanwhile: {cordon}")
+
+
+def written(place: ExecutionPlace) -> PartitionLoads | None:
+    """What samples show of the last hour; None: there is no throttle, or there are no samples that can be read."""
+    sample = place.settings.sample
+    if place.settings.pace.throttle_bytes_per_s is None:
+        return None
+    window_s = min(sample.window_s, SAMPLES_S)
+    topic = SampleTopic(place.client, sample.topic, window_s=window_s, timeout_s=place.timeout_s)
+    with suppress(StateChannelError):  # only a warning needs them
+        found = read_loads(topic, now_ms=now_ms(), window_s=window_s, interval_s=sample.interval_s)
+        return None if found is None else found.loads
+    return None
+
+
+def _written(
+    open_moves: Iterable[PartitionMove], layout: ClusterLayout, pace: PaceSettings, loads: PartitionLoads
+) -> Iterator[ExecutionFinding]:
+    """Brokers whose throttle is used up by what clients write, so that copies would never end.
+
+    Kafka counts what in-sync followers fetch of a throttled partition in the quota of its leader (KIP-73).
+    """
+    bytes_in: dict[int, list[int]] = {}
+    for move in open_moves:
+        partition, load = layout.topics[move.topic].partitions[move.partition], loads.of.get(move.key)
+        if not move.added or load is None or not load.bytes_in_per_s:
+            continue
+        for broker in move.added:
+            bytes_in.setdefault(broker, []).append(load.bytes_in_per_s)
+        if partition.leader is not None:
+            bytes_in.setdefault(partition.leader, []).append(load.bytes_in_per_s * len(partition.isr))
+    for broker, of in sorted(bytes_in.items()):
+        least = sum(sorted(of, reverse=True)[: pace.moves_per_broker])
+        if pace.throttle_bytes_per_s is not None and least >= pace.throttle_bytes_per_s:
+            text = f"on broker {broker}, {rate(least)} are written and replicated of partitions that may move together"
+            text += f": with a throttle of {rate(pace.throttle_bytes_per_s)} copies may never end"
+            yield ExecutionFinding(check="throttle", text=text, hint="Use a higher --throttle.")
 
 
 _AGAIN_S: Final = 0.5

@@ -7,8 +7,8 @@ not visible yet. A new machine continues from the journal where the last one cra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirMoves
@@ -25,6 +25,7 @@ from shedders.kafka_rebalance.execution.moves import (
     unsafe,
 )
 from shedders.kafka_rebalance.execution.progress import ProgressRecorder
+from shedders.kafka_rebalance.execution.purpose import cordon_hint, has_purpose, next_plan, unmet
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
 from shedders.kafka_rebalance.execution.throttle import BROKER, TOPIC, Copy, Throttling, copies_in_flight, removed_text
 from shedders.kafka_rebalance.execution.values import (
@@ -76,6 +77,8 @@ class ExecutionMachine:
     Attributes:
         statuses: State of each partition at the last step.
         ended: The last effect, once it was returned.
+        remarks: All of the plan so far; `remarks_before` are of earlier executors.
+        wants_layout: Whether the next observation must have the layout of the whole cluster.
     """
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
@@ -100,6 +103,9 @@ class ExecutionMachine:
         self._stopping_since_s: float | None = None
         self.statuses: dict[Key, MoveStatus] = {}
         self.ended: ExecutionEnd | None = None
+        self.wants_layout = False
+        self.remarks: Sequence[str] = recorded.remarks
+        self.remarks_before = len(recorded.remarks)
 
     def configs_to_read(self, *, full: bool) -> tuple[Resource, ...]:
         """Resources whose throttle settings the next observation must have."""
@@ -112,7 +118,7 @@ class ExecutionMachine:
     def times(self, now_s: float) -> ProgressTimes:
         driven = self._request is ExecutionRequest.GO and self._stop is None
         pace = self._pace.model_copy(update={"throttle_bytes_per_s": self._throttling.rate})
-        return self._progress.times(now_s, pace, driven=driven)
+        return replace(self._progress.times(now_s, pace, driven=driven), outpaced=frozenset(self._watch.outpaced))
 
     @property
     def dirs(self) -> LogDirProgress:
@@ -205,6 +211,9 @@ class ExecutionMachine:
         if mark is not None:
             yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
         stop = self._watch.check(now_s, seen, self.statuses, self._moves, self._dirs)
+        if self._watch.outpaced != self._recorded.outpaced:
+            keys = [list(key) for key in sorted(self._watch.outpaced)]
+            yield JournalWrite(event=ExecutionEvent.OUTPACED, facts={"partitions": keys})
         for remarks in (self._watch.remarks, self._throttling.remarks):
             for text in remarks:
                 yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
@@ -218,6 +227,7 @@ class ExecutionMachine:
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
             self._throttling.change(asked.throttle_bytes_per_s)
+            self._watch.restart_races()
             self._progress.restart()
             yield JournalWrite(
                 event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
@@ -247,7 +257,7 @@ class ExecutionMachine:
                 yield from self._throttling.restore(self._throttling.left)
             return
         if not self._open and self._dirs.over:
-            self.stop(ExecutionStop(kind=StopKind.DONE, reason=dropped_text(self._watch.dropped.values())))
+            self._stop_if_met(now_s, seen)
             return
         yield from self._elections(now_s, seen)
         chosen, held = self._choose(now_s, seen, moving)
@@ -390,6 +400,23 @@ class ExecutionMachine:
         stop = self._watch.held(now_s, waiting)
         if stop is not None:
             self.stop(stop)
+
+    def _stop_if_met(self, now_s: float, seen: Observation) -> None:
+        """All is moved: the end, once the cluster was looked at for the purpose of the plan."""
+        dropped = dropped_text(self._watch.dropped.values())
+        self.wants_layout = has_purpose(self._plan)
+        if self.wants_layout and seen.layout is None:
+            return
+        left = () if seen.layout is None else unmet(self._plan, seen.layout)
+        if seen.layout is None or not left:
+            self.stop(ExecutionStop(kind=StopKind.DONE, reason=dropped))
+        elif self._watch.lasts(now_s, "unmet", True, self._pace.settle_s):  # a look may be stale
+            cordon = cordon_hint(self._plan, seen.layout)
+            hint = f"{f'First {cordon}. ' if cordon else ''}{next_plan(self._plan)}"
+            reason = "; ".join(
+                ["all is moved, but not all of the purpose is met", *left, *([dropped] if dropped else [])]
+            )
+            self.stop(ExecutionStop(kind=StopKind.UNMET, reason=reason, hint=hint))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 

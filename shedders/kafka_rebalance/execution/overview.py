@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
+from shedders.kafka_rebalance.execution.checks import (
+    ExecutionFinding,
+    directories_of,
+    findings,
+    settled_layout,
+    written,
+)
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
@@ -125,6 +131,7 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
             first=past.first_mark,
             pace=_pace_of(place.settings.pace, past, throttle),
             driven=state == "running",
+            outpaced=frozenset(past.outpaced),
         ),
         dirs,
     )
@@ -245,7 +252,9 @@ def dry_run(place: ExecutionPlace, known: KnownPlan, *, accept_unmet: bool) -> D
         dir_bytes=sum(move.copied_bytes for move in dirs),
         waves=waves(steps, pace),
         estimate=estimate((move for move in plan.moves if move.key in going), place.settings, dirs),
-        findings=tuple(findings(plan, layout, past, begun=False, accept_unmet=accept_unmet)),
+        findings=tuple(
+            findings(plan, layout, past, begun=False, accept_unmet=accept_unmet, pace=pace, loads=written(place))
+        ),
     )
 
 

@@ -155,6 +155,7 @@ class ProgressTimes:
         marks: Marks since the last change of the pace, in order.
         first: First mark of the execution; None: it has none.
         driven: Whether an executor starts the partitions that wait.
+        outpaced: Partitions that are written faster than they are copied: while one is in flight, no end is known.
     """
 
     now_ms: int
@@ -163,6 +164,7 @@ class ProgressTimes:
     first: ProgressMark | None = None
     pace: PaceSettings = field(default_factory=PaceSettings)
     driven: bool = True
+    outpaced: frozenset[Key] = frozenset()
 
 
 def full_rates_in_use(
@@ -255,7 +257,7 @@ def progress_of(
     left_s = in_flight_left_s = None
     if now.done == now.total:
         left_s = 0.0
-    elif rate:
+    elif rate and not any(statuses[key].state is MoveState.MOVING for key in times.outpaced if key in statuses):
         if now.in_flight_left:
             in_flight_left_s = now.in_flight_left / rate
         if times.driven or not waiting:

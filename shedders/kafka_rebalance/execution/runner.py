@@ -103,7 +103,8 @@ class Runner:
     def _observe(self) -> Observation:
         now_s = self._now_s()
         full = self._full_at_s is None or now_s - self._full_at_s >= self._pace.full_look_s
-        seen = self._port.observe(full=full, configs=self._machine.configs_to_read(full=full))
+        machine = self._machine
+        seen = self._port.observe(full=full, configs=machine.configs_to_read(full=full), layout=machine.wants_layout)
         if full:
             self._full_at_s = now_s
         asked, replaced_by = self._ledger.read_requests()

@@ -17,7 +17,7 @@ import psutil
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout
+from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout, written
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     BEATS,
@@ -179,6 +179,7 @@ def execute(
     wait: Callable[[float], None],
     by: str,
     request: ExecutionRequest = ExecutionRequest.GO,
+    noted: Callable[[str], None] = lambda _text: None,
     runs: Callable[[Runner], None] = lambda _runner: None,
     shown: Callable[[ExecutionMachine, Observation], None] = lambda _machine, _seen: None,
 ) -> ExecutionEnd:
@@ -186,6 +187,7 @@ def execute(
 
     Args:
         wait: Waits for a number of seconds; may return early.
+        noted: Called with what an operator should know before it starts.
         runs: Called with the runner before it starts, for interrupts.
 
     Raises:
@@ -199,7 +201,7 @@ def execute(
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
         past = known(place, plan.id, topic.read() if topic.exists() else None, plan).recorded
-        check = partial(_checked, place, admin, plan, past, request, wait, accept_unmet=accept_unmet)
+        check = partial(_checked, place, admin, plan, past, request, wait, noted, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
@@ -254,18 +256,20 @@ def _checked(
     past: ExecutionHistory,
     request: ExecutionRequest,
     wait: Callable[[float], None],
+    noted: Callable[[str], None],
     *,
     accept_unmet: bool,
 ) -> ClusterLayout:
     """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
     settle_s = place.settings.pace.settle_s
     layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet)
-    require_not_refused(
-        [finding for finding in results if finding.check == "cluster"]
-        if request is ExecutionRequest.CANCEL
-        else results
-    )
+    pace, loads = place.settings.pace, None if request is ExecutionRequest.CANCEL else written(place)
+    results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet, pace=pace, loads=loads)
+    if request is ExecutionRequest.CANCEL:
+        results = [finding for finding in results if finding.check == "cluster"]
+    require_not_refused(results)
+    for finding in results:
+        noted(f"{finding.text}. {finding.hint}".rstrip(". "))
     return layout
 
 

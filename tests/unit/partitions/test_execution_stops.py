@@ -1,16 +1,18 @@
 """An execution ends by itself, says why, and leaves throttles to what is in flight; pause, cancel and the way back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from loaddata.samples.partitions import ClusterLayout, KafkaBroker
+from loaddata.samples.partitions import PartitionLoad, PartitionLoads
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.checks import findings, require_not_refused
 from shedders.kafka_rebalance.execution.journal import StateFolderError
 from shedders.kafka_rebalance.execution.overview import reverse
+from shedders.kafka_rebalance.execution.progress import progress_of
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
@@ -21,9 +23,9 @@ from shedders.kafka_rebalance.execution.values import (
     OperatorRequests,
     StopKind,
 )
-from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import BrokerChange, BrokerFigures, ReassignmentPlan
 from shedders.kafka_rebalance.settings import PaceSettings
-from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, make_plan, move, run
+from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
 
 PACE = PaceSettings(
     throttle_bytes_per_s=1_000,
@@ -94,7 +96,7 @@ def test_what_can_no_longer_be_moved_is_dropped_and_the_rest_goes_on(
     for step in plan.moves:
         assert step.key in lost or tuple(twin.parts[step.key].replicas) == step.after
     assert not any(twin.configs.values())
-    require_not_refused(findings(plan, layout_of(twin), ledger.recorded(), begun=True, accept_unmet=False))
+    require_not_refused(findings(plan, twin.layout(), ledger.recorded(), begun=True, accept_unmet=False))
     assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
 
 
@@ -105,7 +107,7 @@ def test_what_was_moved_is_not_judged_again() -> None:
     for part in twin.parts.values():
         part.replicas, part.isr, part.leader = [4, 5], {4, 5}, 4
     past = ledger.recorded()
-    assert not [each for each in findings(plan, layout_of(twin), past, begun=True, accept_unmet=False) if each.refused]
+    assert not [each for each in findings(plan, twin.layout(), past, begun=True, accept_unmet=False) if each.refused]
     end, _ = run(twin, plan, PACE, ledger)
     assert (end.stop.kind, end.stop.reason, len(twin.set_out)) == (StopKind.DONE, "", len(plan.moves))
 
@@ -164,6 +166,57 @@ def keeps_throttles_of_what_is_in_flight(twin: Twin, ledger: Ledger, plan: Reass
     ledger.asked = OperatorRequests(request=ExecutionRequest.CANCEL)
     assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.CANCELLED
     assert not any(twin.configs.values())
+
+
+@pytest.mark.parametrize(("written", "outpaced"), [(2, False), (60, True)])
+def test_what_is_written_faster_than_it_is_copied_is_remarked_and_no_end_is_forecast(
+    written: int, outpaced: bool
+) -> None:
+    twin, plan = world(speed=40, count=1)
+    twin.parts["t0", 0].size_bytes = 2_500
+    ledger, wait = At({}), twin.wait
+    left: list[float | None] = []
+
+    def write(length_s: float) -> None:
+        twin.parts["t0", 0].size_bytes += written
+        wait(length_s)
+
+    def look() -> None:
+        machine, seen = ledger.runner._machine, twin.observe(full=True, configs=())
+        times = machine.times(twin.now_s)
+        left.append(progress_of(plan, machine.statuses, seen.topics, seen.copied, times).left_s)
+
+    def ask() -> None:
+        look()
+        twin.speed_bytes = 400
+        ledger.asked = OperatorRequests(throttle_changed=True, throttle_bytes_per_s=5_000)
+
+    twin.wait = write  # type: ignore[method-assign]
+    ledger._doing.update({50: look, 75: ask, 82: look})
+    end, _ = run(twin, plan, PACE, ledger)
+    past = ledger.recorded()
+    assert (end.stop.kind, past.outpaced) == (StopKind.DONE, set())
+    assert left[0] is not None
+    assert (left[1] is None, len(past.remarks)) == (outpaced, outpaced)
+    assert all("t0-0" in text and "resume --throttle" in text for text in past.remarks)
+    assert left[2] is not None
+
+
+def test_a_throttle_below_what_is_written_is_noted_before() -> None:
+    twin, plan = world(count=2)
+    loads = PartitionLoads(
+        of={("t0", 0): PartitionLoad(bytes_in_per_s=300), ("t1", 0): PartitionLoad(bytes_in_per_s=200)}
+    )
+
+    def noted(bytes_per_s: int | None, together: int = 2) -> list[str]:
+        pace = PaceSettings(throttle_bytes_per_s=bytes_per_s, moves_per_broker=together)
+        past = ExecutionHistory()
+        every = findings(plan, twin.layout(), past, begun=True, accept_unmet=False, pace=pace, loads=loads)
+        return [each.text for each in every if each.check == "throttle" and not each.refused]
+
+    assert [len(noted(rate)) for rate in (None, 1_001, 1_000, 500)] == [0, 0, 1, 2]
+    assert len(noted(601, 1)) == 0
+    assert "broker 1" in noted(1_000)[0]
 
 
 def test_a_broker_that_comes_back_in_time_is_waited_for() -> None:
@@ -292,13 +345,13 @@ def test_cancel_takes_back_what_is_under_way_in_its_old_order_and_rollback_undoe
     assert set(map(tuple, lists)) == {(1, 2), (3, 2)}, "both have to be seen, and no other order"
     assert not any(part.moving for part in twin.parts.values())
     assert not any(twin.configs.values())
-    back = reverse(plan, layout_of(twin), made_at_ms=1)
+    back = reverse(plan, twin.layout(), made_at_ms=1)
     assert len(back.moves) == lists.count([3, 2])
     end, _ = run(twin, back, PACE, Ledger())
     assert end.stop.kind is StopKind.DONE
     assert {tuple(part.replicas) for part in twin.parts.values()} == {(1, 2)}
     assert {part.leader for part in twin.parts.values()} == {1}
-    assert reverse(plan, layout_of(twin), made_at_ms=1).moves == ()
+    assert reverse(plan, twin.layout(), made_at_ms=1).moves == ()
 
 
 def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
@@ -321,11 +374,6 @@ def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
     assert seen == [{"1000"}, {"500"}, set()]
 
 
-def layout_of(twin: Twin, **more: Any) -> ClusterLayout:
-    brokers = tuple(KafkaBroker(id=broker, alive=broker in twin.alive) for broker in sorted({*twin.alive, *twin.back}))
-    return ClusterLayout(cluster_id=more.get("cluster_id", CLUSTER), brokers=brokers, topics=twin.topics())
-
-
 REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
     ("a broker away", lambda twin: twin.kill_broker(3, for_s=9), "brokers that the plan needs are not alive: 3"),
     ("replicas changed", change_third, "t0-2 has replicas [4, 5]"),
@@ -341,10 +389,10 @@ REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
 def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], expected: str) -> None:
     twin, plan = world()
     past = ExecutionHistory()
-    require_not_refused(findings(plan, layout_of(twin), past, begun=False, accept_unmet=False))
+    require_not_refused(findings(plan, twin.layout(), past, begun=False, accept_unmet=False))
     doing(twin)
     with pytest.raises(ExecutionRefusedError) as refused:
-        require_not_refused(findings(plan, layout_of(twin), past, begun=False, accept_unmet=False))
+        require_not_refused(findings(plan, twin.layout(), past, begun=False, accept_unmet=False))
     assert expected in str(refused.value)
     assert refused.value.hint
     assert refused.value.exit_code == 3
@@ -401,6 +449,62 @@ def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what
 
 def test_a_plan_for_another_cluster_is_refused() -> None:
     twin, plan = world()
-    other = layout_of(twin, cluster_id="other")
+    other = twin.layout("other")
     with pytest.raises(ExecutionRefusedError, match="for cluster twin, this is other"):
         require_not_refused(findings(plan, other, ExecutionHistory(), begun=True, accept_unmet=True))
+
+
+PURPOSES: list[tuple[str, dict[str, Any], Callable[[Twin], Any], str]] = [
+    ("new topic", {"mode": "remove-brokers", "subjects": [1]}, lambda twin: add(twin, "late"), "broker 1 still has"),
+    ("new partition", {"mode": "remove-brokers", "subjects": [1]}, lambda twin: add(twin, "t0", 3), "t0-3"),
+    ("in any mode", {"mode": "rebalance", "offline_brokers": [1]}, lambda twin: add(twin, "late"), "late-0"),
+    ("demoted", {"mode": "demote", "subjects": [1]}, lambda twin: add(twin, "late"), "broker 1 still leads"),
+    ("offline", {"mode": "fix-offline"}, lambda twin: add(twin, "late", dead=True), "late-0"),
+    (
+        "a directory",
+        {"mode": "remove-log-dirs", "log_dirs": [[1, "/a"]]},
+        lambda twin: add(twin, "late"),
+        "/a of broker 1",
+    ),
+    ("no purpose", {"mode": "rebalance"}, lambda twin: add(twin, "late"), ""),
+    ("nothing came", {"mode": "remove-brokers", "subjects": [1]}, lambda twin: None, ""),
+]
+
+
+def add(twin: Twin, topic: str, number: int = 0, *, dead: bool = False) -> None:
+    twin.parts[topic, number] = Part([9], {9}, None) if dead else Part([1, 2], {1, 2}, 1)
+    if twin.dirs:
+        twin.dirs |= {(topic, number, broker): "/a" for broker in twin.parts[topic, number].replicas}
+
+
+@pytest.mark.parametrize(("name", "request_", "doing", "expected"), PURPOSES, ids=[item[0] for item in PURPOSES])
+def test_the_end_looks_at_the_purpose_again(
+    name: str, request_: dict[str, Any], doing: Callable[[Twin], Any], expected: str
+) -> None:
+    twin, plan = world(speed=60)
+    plan = replace(plan, request=request_)
+    if name == "a directory":
+        twin.dirs = {(*key, broker): "/b" for key, part in twin.parts.items() for broker in part.replicas}
+    ledger = At({4: lambda: doing(twin)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind is StopKind.UNMET, end.throttles_left) == (bool(expected), ()), end.stop
+    assert expected in end.stop.reason
+    assert not expected or f"--{request_['mode'].replace('rebalance', 'offline-brokers')}" in end.stop.hint
+    assert ("cordoned.log.dirs=/a of broker 1" in end.stop.hint) == (name == "a directory")
+    if expected:
+        twin.parts = {key: part for key, part in twin.parts.items() if key in {move.key for move in plan.moves}}
+        twin.dirs.clear()
+        assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+
+
+def test_what_a_plan_was_to_leave_is_not_unmet() -> None:
+    twin, plan = world(speed=60)
+    add(twin, "canary")
+    after = BrokerFigures(replicas=1, leaders=1, disk_bytes=None, bytes_in_per_s=None, bytes_out_per_s=None, cpu=None)
+    change = BrokerChange(
+        id=1, rack=None, alive=True, before=after, after=after, replicas_in=0, replicas_out=0, bytes_in=0, bytes_out=0
+    )
+    plan = replace(plan, request={"mode": "remove-brokers", "subjects": [1]}, brokers=(change,))
+    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
+    add(twin, "late")
+    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.UNMET
