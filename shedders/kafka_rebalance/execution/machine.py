@@ -214,10 +214,11 @@ class ExecutionMachine:
         if self._watch.outpaced != self._recorded.outpaced:
             keys = [list(key) for key in sorted(self._watch.outpaced)]
             yield JournalWrite(event=ExecutionEvent.OUTPACED, facts={"partitions": keys})
-        for remarks in (self._watch.remarks, self._throttling.remarks):
-            for text in remarks:
-                yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
-            remarks.clear()
+        known = set(self.remarks[: self.remarks_before])  # what is still so is not repeated by each executor
+        for text in (*(each for each in self._watch.remarks if each not in known), *self._throttling.remarks):
+            yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
+        self._watch.remarks.clear()
+        self._throttling.remarks.clear()
         cancelling = self._request is ExecutionRequest.CANCEL or seen.asked.request is ExecutionRequest.CANCEL
         if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
             self.stop(stop)
