@@ -21,6 +21,12 @@ def has_purpose(plan: ReassignmentPlan) -> bool:
     return plan.request.get("mode") in _MODES or bool(plan.request.get("offline_brokers"))
 
 
+def leaving_brokers(plan: ReassignmentPlan) -> frozenset[int]:
+    """Brokers that the plan empties."""
+    subjects = plan.request.get("subjects") or () if plan.request.get("mode") == PlanMode.REMOVE_BROKERS else ()
+    return frozenset({*subjects, *(plan.request.get("offline_brokers") or ())})
+
+
 def unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> tuple[str, ...]:
     """Sentences about what came since the plan was made; what the plan itself leaves there was accepted."""
     return tuple(_unmet(plan, layout))
@@ -30,8 +36,7 @@ def _unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
     mode, subjects = plan.request.get("mode"), plan.request.get("subjects") or ()
     left = {broker.id: broker.after for broker in plan.brokers}
     partitions = [((topic.name, partition.partition), partition) for topic, partition in layout.partitions()]
-    leaving = subjects if mode == PlanMode.REMOVE_BROKERS else ()
-    for broker in {*leaving, *(plan.request.get("offline_brokers") or ())}:
+    for broker in sorted(leaving_brokers(plan)):
         names = [named(key) for key, partition in partitions if broker in partition.replicas]
         if len(names) > (left[broker].replicas if broker in left else 0):
             yield f"broker {broker} still has {_listed(names, 'replica')}"
@@ -60,7 +65,7 @@ def _listed(names: list[str], what: str) -> str:
 def cordon_hint(plan: ReassignmentPlan, layout: ClusterLayout) -> str:
     """How to keep Kafka from placing new replicas on what is to be emptied; empty: it does not, or it cannot be kept from it."""
     going: dict[int, list[str]] = {}
-    subjects = plan.request.get("subjects") or () if plan.request.get("mode") == PlanMode.REMOVE_BROKERS else ()
+    subjects = leaving_brokers(plan)
     asked = {(int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()}
     for broker in layout.brokers:
         for each in broker.log_dirs:

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from loaddata.samples.admin import open_admin
+from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
 from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout, written
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
@@ -33,6 +34,7 @@ from shedders.kafka_rebalance.execution.journal import (
     write_durable,
 )
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
+from shedders.kafka_rebalance.execution.purpose import leaving_brokers
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.state_topic import (
     Holder,
@@ -200,10 +202,13 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        past = known(place, plan.id, topic.read() if topic.exists() else None, plan).recorded
+        exists = topic.exists()
+        past = known(place, plan.id, topic.read() if exists else None, plan).recorded
         check = partial(_checked, place, admin, plan, past, request, wait, noted, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)
+        if not exists:
+            _keep_off_leaving(admin, plan, layout, topic.name)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
         waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
@@ -241,6 +246,17 @@ def execute(
         runner = Runner(machine, port, ledger, pace, now_s=time.monotonic, wait=wait, shown=shown)
         runs(runner)
         return runner.run()
+
+
+def _keep_off_leaving(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
+    """Move a state topic that was just created off brokers that the plan empties; Kafka may have placed it there."""
+    leaving = leaving_brokers(plan)
+    port = ClusterPort(admin, replace(plan, moves=(), dir_moves=()), {})
+    now = read_layout(admin, now_ms=0).topics[name].partitions[0].replicas
+    others = [broker.id for broker in layout.brokers if broker.alive and broker.id not in {*leaving, *now}]
+    target = (*(broker for broker in now if broker not in leaving), *others)[: len(now)]
+    if target and leaving & set(now):
+        port.submit({(name, 0): target})
 
 
 def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: str, **throttle: int | None) -> None:
