@@ -514,9 +514,10 @@ def _begin(
         tell_end(plan, carry_out(place, plan, accept_unmet=accept_unmet), output, **more)
         return
     from shedders.kafka_rebalance.execution.overview import dry_run
-    from shedders.kafka_rebalance.execution.session import known
+    from shedders.kafka_rebalance.execution.session import history_of
 
-    result = dry_run(place, known(place, plan.id, read_book(place)[0], plan), accept_unmet=accept_unmet)
+    past = history_of(place, plan.id, read_book(place)[0])
+    result = dry_run(place, plan, past, accept_unmet=accept_unmet)
     if output is Output.JSON:
         print_json(asdict(result) | more)
     else:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from loaddata.samples.kafka_cluster import read_layout, read_loads
-from loaddata.samples.sample_topic import SampleTopic
+from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.log_dir_moves import dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
@@ -25,21 +23,18 @@ from shedders.kafka_rebalance.execution.purpose import cordon_hint
 from shedders.kafka_rebalance.execution.values import ReplicaDir, named
 from shedders.model.amounts import rate
 from statechannel.clocks import now_ms
-from statechannel.errors import StateChannelError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout, PartitionLoads
     from shedders.kafka_rebalance.execution.moves import MoveStatus
-    from shedders.kafka_rebalance.execution.session import ExecutionPlace
     from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
 
 SHOWN: Final = 3
-SAMPLES_S: Final = 3_600.0
 _AGAIN: Final = "Make a new plan with `statechannel partitions plan`."
 
 
@@ -222,19 +217,6 @@ def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iter
 def _cordons(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     if cordon := cordon_hint(plan, layout):
         yield ExecutionFinding(check="cordons", text=f"topics may be created meanwhile: {cordon}")
-
-
-def written(place: ExecutionPlace) -> PartitionLoads | None:
-    """What samples show of the last hour; None: there is no throttle, or there are no samples that can be read."""
-    sample = place.settings.sample
-    if place.settings.pace.throttle_bytes_per_s is None:
-        return None
-    window_s = min(sample.window_s, SAMPLES_S)
-    topic = SampleTopic(place.client, sample.topic, window_s=window_s, timeout_s=place.timeout_s)
-    with suppress(StateChannelError):  # only a warning needs them
-        found = read_loads(topic, now_ms=now_ms(), window_s=window_s, interval_s=sample.interval_s)
-        return None if found is None else found.loads
-    return None
 
 
 def _written(

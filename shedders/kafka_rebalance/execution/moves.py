@@ -116,7 +116,7 @@ def dropped_text(lost: Iterable[MoveStatus]) -> str:
 
 
 def is_taken_over(plan: ReassignmentPlan, lost: Mapping[Any, MoveStatus]) -> bool:
-    """Whether others have changed so much of a plan that it is to stop. Bytes of deleted topics do not count: nobody has them."""
+    """Whether others have changed so much of a plan that it is to stop. Bytes of deleted topics do not count."""
     sizes: dict[Any, int] = {move.key: max(1, move.copied_bytes) for move in plan.moves}
     sizes |= {move.key: max(1, move.copied_bytes) for move in plan.dir_moves}
     changed = sum(sizes[key] for key, status in lost.items() if status.state is MoveState.CHANGED)

@@ -19,7 +19,6 @@ from shedders.kafka_rebalance.execution.checks import (
     directories_of,
     findings,
     settled_layout,
-    written,
 )
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_statuses_of
@@ -34,7 +33,7 @@ from shedders.kafka_rebalance.execution.moves import (
     step_of,
 )
 from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
-from shedders.kafka_rebalance.execution.session import ExecutionPlace
+from shedders.kafka_rebalance.execution.session import ExecutionPlace, written
 from shedders.kafka_rebalance.execution.throttle import (
     copies_in_flight,
     needed_settings,
@@ -236,8 +235,7 @@ class DryRun:
     findings: tuple[ExecutionFinding, ...]
 
 
-def dry_run(place: ExecutionPlace, known: KnownPlan, *, accept_unmet: bool) -> DryRun:
-    plan, past = known.plan, known.recorded
+def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, past: ExecutionHistory, *, accept_unmet: bool) -> DryRun:
     layout = _present_layout(place, plan, past)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)

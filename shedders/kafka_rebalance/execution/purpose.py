@@ -80,9 +80,12 @@ def cordon_hint(plan: ReassignmentPlan, layout: ClusterLayout) -> str:
 
 def next_plan(plan: ReassignmentPlan) -> str:
     """Command that plans what is unmet."""
-    mode, subjects = str(plan.request.get("mode")), plan.request.get("subjects") or ()
-    values = [f"{broker}:{path}" for broker, path in plan.request.get("log_dirs") or ()]
-    option = f"--{mode} {','.join(map(str, subjects)) or ' '.join(values)}".rstrip()
+    mode, request = str(plan.request.get("mode")), plan.request
+    values = [
+        *map(str, request.get("subjects") or ()),
+        *(f"{id_}:{path}" for id_, path in request.get("log_dirs") or ()),
+    ]
     if mode not in _MODES:
-        option = f"--offline-brokers {','.join(map(str, plan.request.get('offline_brokers') or ()))}"
+        mode, values = "offline-brokers", [str(id_) for id_ in request.get("offline_brokers") or ()]
+    option = f"--{mode} {','.join(values)}".rstrip()
     return f"Plan again: `statechannel partitions plan {option} --out PLAN`."

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from loaddata.samples.admin import open_admin
-from loaddata.samples.kafka_cluster import read_layout
+from loaddata.samples.kafka_cluster import read_layout, read_loads
+from loaddata.samples.sample_topic import SampleTopic
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout, written
+from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     BEATS,
@@ -58,17 +59,19 @@ from shedders.kafka_rebalance.execution.values import (
 )
 from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_plan, to_json
 from statechannel.clocks import now_ms
+from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from loaddata.samples.partitions import ClusterLayout
+    from loaddata.samples.partitions import ClusterLayout, PartitionLoads
     from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
+SAMPLES_S = 3_600.0
 KEPT = (
     "throttle_bytes_per_s",
     "moves_per_broker",
@@ -128,20 +131,30 @@ def host_name() -> str:
     return f"{socket.gethostname()}/{booted}/{inside}"
 
 
-def known(
-    place: ExecutionPlace, plan_id: str, book: StateBook | None, plan: ReassignmentPlan | None = None
-) -> KnownPlan:
-    """What folder and topic have of a plan.
+def history_of(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> ExecutionHistory:
+    """What folder and topic have of a plan that need not be known yet."""
+    there = () if book is None else book.book(plan_id).in_order()
+    return recorded(merged(read_journal(folder_of(place.root, plan_id)), there))
 
-    Args:
-        plan: The plan itself, where it need not be known yet.
-    """
+
+def written(place: ExecutionPlace) -> PartitionLoads | None:
+    """What samples show of the last hour; None: there is no throttle, or there are no samples that can be read."""
+    sample = place.settings.sample
+    if place.settings.pace.throttle_bytes_per_s is None:
+        return None
+    window_s = min(sample.window_s, SAMPLES_S)
+    topic = SampleTopic(place.client, sample.topic, window_s=window_s, timeout_s=place.timeout_s)
+    with suppress(StateChannelError):  # only a warning needs them
+        read = read_loads(topic, now_ms=now_ms(), window_s=window_s, interval_s=sample.interval_s)
+        return None if read is None else read.loads
+    return None
+
+
+def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
     folder = folder_of(place.root, plan_id)
     of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
     raw = of_topic.plan_bytes()
-    if plan is not None:
-        pass
-    elif has_plan(folder):
+    if has_plan(folder):
         plan = read_plan(folder / PLAN)
     elif raw is not None:
         plan = parse_plan(raw, f"the plan {plan_id} of the state topic")
@@ -203,7 +216,7 @@ def execute(
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
         exists = topic.exists()
-        past = known(place, plan.id, topic.read() if exists else None, plan).recorded
+        past = history_of(place, plan.id, topic.read() if exists else None)
         check = partial(_checked, place, admin, plan, past, request, wait, noted, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)

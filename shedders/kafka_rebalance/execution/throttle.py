@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
@@ -41,7 +41,7 @@ EVERYTHING: Final = "*"
 BROKER: Final = "broker"
 TOPIC: Final = "topic"
 REMOVALS_MAX: Final = 2
-"""If others remove a setting so often, nothing new starts."""
+"""Removals of a setting by others after which nothing new starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ class Throttling:
             if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
                 rates = {name: str(self._rate) for name in former if name in EVERY_RATE}
                 needed[resource] = rates | needed.get(resource, {})
-        changes = self._without_others(now_s, needed, settings_to_add(needed, self._known))
+        changes = self._missing(now_s, needed)
         if not changes:
             self._asked = False
             return []
@@ -265,47 +265,43 @@ class Throttling:
             for change in changes
             if not needed[change].keys() <= self._before.get(change, {}).keys()
         }
-        self._note_removals(needed, changes)
         write = JournalWrite(event=ExecutionEvent.THROTTLE, facts={"rate": self._rate, "before": before})
         known = not before and str(self._rate) in self._rates
         return [*(() if known else (write,)), SetConfigs(changes=changes)]
 
-    def _without_others(
-        self, now_s: float, needed: Mapping[Resource, Mapping[str, str]], changes: Mapping[Resource, Mapping[str, Any]]
+    def _missing(
+        self, now_s: float, needed: Mapping[Resource, Mapping[str, str]]
     ) -> dict[Resource, dict[str, str | None]]:
-        """Changes without rates that others have set, and without what was set just now and may not be visible yet."""
+        """Changes that are needed, without what others have set, or what may not be visible yet. What others removed is noted."""
         result: dict[Resource, dict[str, str | None]] = {}
-        for resource, settings in changes.items():
-            former = self._before.get(resource, {})
+        for resource, settings in settings_to_add(needed, self._known).items():
+            former, known, removed = self._before.get(resource, {}), self._known.get(resource, {}), []
             for name, value in settings.items():
-                present = self._known.get(resource, {}).get(name)
-                put, at_s = self._put.get((resource, name), ("", -self._settle_s))
-                if now_s - at_s < self._settle_s and set(_entries(needed[resource][name])) <= set(_entries(put)):
-                    continue
+                present, wanted = known.get(name), set(_entries(needed[resource][name]))
+                text, at_s = self._put.get((resource, name), ("", -self._settle_s))
+                put = set(_entries(text))
                 theirs = name in former and present not in {None, *self._rates} and (put or present != former[name])
-                if name in LISTS or self._asked or not theirs:
-                    result.setdefault(resource, {})[name] = value
+                if now_s - at_s < self._settle_s and wanted <= put:
+                    continue
+                if theirs and name in EVERY_RATE and not self._asked:
+                    continue
+                result.setdefault(resource, {})[name] = value
+                missing = wanted & put - set(_entries(present))
+                if missing and former and resource in self._known and (name in LISTS or present is None):
+                    removed.append(name)
+            if removed:
+                self._note_removed(resource, removed)
         return result
 
-    def _note_removals(
-        self, needed: Mapping[Resource, Mapping[str, str]], changes: Mapping[Resource, Iterable[str]]
-    ) -> None:
-        """Note what was set before and is missing now: another tool has removed it."""
-        for resource, names in changes.items():
-            removed = []
-            for name in names:
-                put, present = self._put.get((resource, name), ("", 0.0))[0], self._known[resource].get(name)
-                missing = set(_entries(needed[resource][name])) & set(_entries(put)) - set(_entries(present))
-                if resource in self._before and put and (missing if name in LISTS else present is None):
-                    removed.append(name)
-                    self._removals[resource, name] += 1
-                    del self._put[resource, name]  # counted
-            most = max((self._removals[resource, name] for name in removed), default=0)
-            if most == 1:
-                self.remarks.append(f"another tool removed {', '.join(removed)} of {' '.join(resource)}: set again")
-            elif most == REMOVALS_MAX:
-                self.removed_again = resource
-                self.remarks.append(f"{removed_text(resource)}: nothing new starts")
+    def _note_removed(self, resource: Resource, names: list[str]) -> None:
+        for name in names:
+            self._removals[resource, name] += 1
+            del self._put[resource, name]  # counted
+        if max(self._removals[resource, name] for name in names) == REMOVALS_MAX:
+            self.removed_again = resource
+            self.remarks.append(f"{removed_text(resource)}: nothing new starts")
+        elif self.removed_again != resource:
+            self.remarks.append(f"another tool removed {', '.join(names)} of {' '.join(resource)}: set again")
 
     def restore(self, resources: Iterable[Resource]) -> list[Effect]:
         """Effects that restore these resources; call again until `left` has none of them.
