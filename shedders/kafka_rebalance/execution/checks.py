@@ -216,7 +216,10 @@ def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iter
 
 def _cordons(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     if cordon := cordon_hint(plan, layout):
-        yield ExecutionFinding(check="cordons", text=f"topics may be created meanwhile: {cordon}")
+        yield ExecutionFinding(
+            check="cordons",
+            text=f"topics may be created meanwhile; where they may not go there, cordon first: {cordon}",
+        )
 
 
 def _written(

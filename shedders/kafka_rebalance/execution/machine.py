@@ -413,7 +413,7 @@ class ExecutionMachine:
             self.stop(ExecutionStop(kind=StopKind.DONE, reason=dropped))
         elif self._watch.lasts(now_s, "unmet", True, self._pace.settle_s):  # a look may be stale
             cordon = cordon_hint(self._plan, seen.layout)
-            hint = f"{f'First {cordon}. ' if cordon else ''}{next_plan(self._plan)}"
+            hint = f"{cordon and f'First cordon: {cordon}. '}{next_plan(self._plan)}"
             reason = "; ".join(
                 ["all is moved, but not all of the purpose is met", *left, *([dropped] if dropped else [])]
             )

@@ -71,21 +71,21 @@ def cordon_hint(plan: ReassignmentPlan, layout: ClusterLayout) -> str:
         for each in broker.log_dirs:
             if each.cordoned is False and (broker.id in subjects or (broker.id, each.path) in asked):
                 going.setdefault(broker.id, []).append(each.path)
-    return "; ".join(
-        f"set cordoned.log.dirs={'*' if broker in subjects else ','.join(paths)} of broker {broker} (`kafka-configs "
-        f"--entity-type brokers --entity-name {broker} --alter --add-config`), so that Kafka places nothing new there"
-        for broker, paths in going.items()
-    )
+    values = {broker: "*" if broker in subjects else f"[{','.join(paths)}]" for broker, paths in going.items()}
+    commands = [
+        f"`kafka-configs --bootstrap-server ADDRESS --alter --entity-type brokers --entity-name {broker} "
+        f"--add-config 'cordoned.log.dirs={value}'`"
+        for broker, value in values.items()
+    ]
+    return f"{' and '.join(commands)} keeps Kafka from placing anything new there" if commands else ""
 
 
 def next_plan(plan: ReassignmentPlan) -> str:
     """Command that plans what is unmet."""
-    mode, request = str(plan.request.get("mode")), plan.request
-    values = [
-        *map(str, request.get("subjects") or ()),
-        *(f"{id_}:{path}" for id_, path in request.get("log_dirs") or ()),
-    ]
+    request, mode = plan.request, str(plan.request.get("mode"))
     if mode not in _MODES:
-        mode, values = "offline-brokers", [str(id_) for id_ in request.get("offline_brokers") or ()]
-    option = f"--{mode} {','.join(values)}".rstrip()
-    return f"Plan again: `statechannel partitions plan {option} --out PLAN`."
+        mode = "offline-brokers"
+    ids = request.get("offline_brokers" if mode == "offline-brokers" else "subjects") or ()
+    dirs = [f"{broker}:{path}" for broker, path in request.get("log_dirs") or ()]
+    options = " ".join(f"--{mode} {value}".rstrip() for value in dirs or [",".join(map(str, ids))])
+    return f"Plan again: `statechannel partitions plan {options} --out PLAN`."

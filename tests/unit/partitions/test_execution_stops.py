@@ -490,7 +490,7 @@ def test_the_end_looks_at_the_purpose_again(
     assert (end.stop.kind is StopKind.UNMET, end.throttles_left) == (bool(expected), ()), end.stop
     assert expected in end.stop.reason
     assert not expected or f"--{request_['mode'].replace('rebalance', 'offline-brokers')}" in end.stop.hint
-    assert ("cordoned.log.dirs=/a of broker 1" in end.stop.hint) == (name == "a directory")
+    assert ("--entity-name 1 --add-config 'cordoned.log.dirs=[/a]'" in end.stop.hint) == (name == "a directory")
     if expected:
         twin.parts = {key: part for key, part in twin.parts.items() if key in {move.key for move in plan.moves}}
         twin.dirs.clear()
