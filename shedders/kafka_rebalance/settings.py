@@ -81,6 +81,9 @@ class PaceSettings(SettingsGroup):
     throttle_bytes_per_s: int | None = setting(
         None, "Replication throttle of each broker for the moves of the plan; None: no throttle.", ge=1, le=2**60
     )
+    unthrottle: bool = setting(
+        False, "Whether a stop removes the throttle of moves in flight, which then continue at full speed."
+    )
     order: Literal["plan", "small-first", "large-first"] = setting(
         "plan", "Order in which partitions are moved, after under-replicated ones."
     )

@@ -24,6 +24,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
 from tests.support.partition_twin import Part, Twin, make_plan, move
 
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 NOW_MS = 1_790_000_100_000
 MB = 1_000_000
 
@@ -36,7 +37,7 @@ def twin(monkeypatch: pytest.MonkeyPatch) -> Twin:
         ("t", 1): Part([3, 2, 1], {1, 2}, 1, 10 * MB, adding=[3], removing=[1], has_bytes={3: 5 * MB}),
         ("t", 2): Part([1, 2], {1, 2}, 1, 10 * MB),
     }
-    twin = Twin(parts, {1, 2, 3}, Random(0))
+    twin = Twin(parts, {1, 2, 3}, Random(0), configs={("broker", "3"): dict.fromkeys(RATES, "250000")})
 
     class Here:
         def __init__(self, *_: Any, **__: Any) -> None: ...
@@ -58,7 +59,7 @@ def begun(*events: dict[str, Any], plan: ReassignmentPlan = PLAN, root: Path = P
     write_durable(root / plan.id / "plan.json", plan_bytes(plan))
     all_events = [
         {"event": "begun", "at_ms": NOW_MS - 100_000, "pace": {"throttle_bytes_per_s": 250_000}},
-        {"event": "throttle", "at_ms": NOW_MS - 99_000, "rate": 250_000, "before": {"broker/3": {}}},
+        {"event": "throttle", "at_ms": NOW_MS - 99_000, "rate": 250_000, "before": {"broker/3": dict.fromkeys(RATES)}},
         *events,
     ]
     with Journal(root / plan.id) as journal:
@@ -69,6 +70,23 @@ def begun(*events: dict[str, Any], plan: ReassignmentPlan = PLAN, root: Path = P
 def status_of(book: StateBook | None = None, root: Path = Path("state")) -> overview.ExecutionStatus:
     place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=root)
     return overview.status_of(place, known(place, PLAN.id, book), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("removed", "set_", "expected"),
+    [([], {}, "250.0 kB/s"), (RATES[1:], {}, "none"), ([], {RATES[0]: "60000"}, "60.0 kB/s"), (RATES, {}, "none")],
+)
+def test_the_throttle_is_what_kafka_has(
+    twin: Twin, tmp_path: Path, removed: list[str], set_: dict[str, str], expected: str
+) -> None:
+    begun({"event": "remark", "at_ms": NOW_MS, "text": "another tool removed it"}, root=tmp_path)
+    for name in removed:
+        del twin.configs["broker", "3"][name]
+    twin.configs["broker", "3"].update(set_)
+    rows = execution._rows(status_of(root=tmp_path))
+    shown = dict(rows)
+    assert shown["throttle"] == f"{expected}; topic t does not list what is in flight"
+    assert ("remark", "another tool removed it") in rows
 
 
 def test_a_dead_executor(twin: Twin, tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka.admin import ConfigResource
 from typer.testing import CliRunner
 
 from loaddata.samples.admin import open_admin
@@ -29,7 +30,7 @@ from loaddata.samples.kafka_cluster import read_layout, read_sizes
 from loaddata.samples.partitions import ClusterLayout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import read_journal
-from shedders.kafka_rebalance.execution.throttle import resources_of
+from shedders.kafka_rebalance.execution.throttle import RATES, resources_of
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
 from shedders.kafka_rebalance.planning.plan_files import read_plan, write_plan
 from statechannel.cli.main import app
@@ -353,7 +354,8 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
     _, err = tool.communicate(timeout=WAIT_S)
     assert tool.returncode == 130, err
     assert "ended by SIGTERM" in err
-    assert lab.throttles(plan) == {}
+    going = {partition.partition for partition in lab.layout().topics[TOPIC].partitions if partition.in_motion}
+    assert bool(lab.throttles(plan)) == bool(going), "what is in flight keeps its throttle"
     tool = lab.begin("resume", plan.id, "--throttle", "20000")
     lab.until(lambda: lab.events(plan).count("batch") + lab.events(plan).count("throttle") > 2)
     assert lab.run("cancel")["plan"] == plan.id
@@ -366,3 +368,65 @@ def test_the_command_killed_and_gone_on_with_from_the_topic_alone_or_cancelled(l
         assert partition.replicas in {move.before, move.after}
     assert lab.run("status", plan.id)["throttles_left"] == []
     assert lab.read() == lab.hashes
+
+
+def test_another_tool_removes_the_throttle_deletes_a_topic_and_makes_another(lab: Lab) -> None:
+    """What is missing is put back with a remark; the topic's moves are dropped; the end names what came to the broker."""
+    lab.admin.create_topics({"gone": {"assignments": {0: [1, 2], 1: [2, 1]}}})
+    lab.until(lambda: "gone" in lab.layout().topics)
+    _, kept = lab.plan(lambda n, now: (now[0], ({1, 2, 3} - set(now)).pop()))
+    gone = lab.layout().topics["gone"]
+    moves = [
+        replace(
+            kept.moves[0],
+            topic="gone",
+            partition=n,
+            before=(1 + n, 2 - n),
+            after=(3, 2 - n),
+            leader_after=3,
+            size_bytes=1,
+        )
+        for n in range(2)
+    ]
+    plan = replace(
+        kept,
+        moves=(*kept.moves, *(replace(move, leader_before=move.before[0]) for move in moves)),
+        topic_ids={**kept.topic_ids, "gone": gone.topic_id},
+        request={"mode": "demote", "subjects": [9]},
+    )
+    path = lab.folder / "another.json"
+    write_plan(path, plan)
+    tool = lab.begin(
+        "apply",
+        str(path),
+        "--execute",
+        "--throttle",
+        "100000",
+        "--moves-per-broker",
+        "1",
+        "--set",
+        "extensions.partitions.pace.order=large-first",
+    )
+    lab.until(lambda: "batch" in lab.events(plan))
+    rates = lab.throttles(plan)
+    brokers = [name for (kind, name), _ in rates.items() if kind == "broker"]
+    time.sleep(2 * PACE["settle_s"])
+    for name in brokers:
+        removed = dict.fromkeys(RATES, (1, None))
+        lab.admin.alter_configs([ConfigResource("BROKER", name, removed)], incremental=True)
+    lab.admin.delete_topics(["gone"])
+    lab.until(lambda: sum("removed" in text for text in lab.run("status", plan.id)["remarks"]) >= 1)
+    assert lab.run("status", plan.id)["throttle_bytes_per_s"] == 100_000
+    assert lab.run("resume", plan.id, "--throttle", "20000000")["state"] == "running"
+    out, err = tool.communicate(timeout=WAIT_S)
+    assert tool.returncode == 0, err
+    assert json.loads(out)["ended"] == "done"
+    assert "topic gone was deleted" in json.loads(out)["reason"]
+    lab.reached(kept)
+    lab.admin.create_topics({"a-late": {"assignments": {0: [3, 1]}}})
+    lab.until(lambda: "a-late" in lab.layout().topics)
+    asked = replace(plan, id="e" * 16, request={"mode": "demote", "subjects": [3]}, topic_ids={}, moves=kept.moves)
+    write_plan(lab.folder / "demoted.json", asked)
+    assert "a-late-0" in lab.run("apply", str(lab.folder / "demoted.json"), "--execute", code=3)["reason"]
+    assert lab.run("status", asked.id)["stop"]["kind"] == "unmet"
+    lab.admin.delete_topics(["a-late"])

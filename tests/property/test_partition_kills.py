@@ -136,11 +136,23 @@ def test_a_directory_that_was_cordoned_meanwhile_is_refused_and_the_others_go_on
     assert end.stop.kind is StopKind.DONE
 
 
-def test_another_tool_that_moves_the_replica_elsewhere_stops_it() -> None:
+def test_replicas_that_others_move_elsewhere_or_delete_are_dropped_and_the_others_go_on() -> None:
     twin, plan = world()
-    target = next(each for each in plan.dir_moves if each.before is not None)
-    twin.futures[target.key] = ("/elsewhere", 0)
-    twin.speed_bytes = 0
-    end, _ = run(twin, plan, PACE, Ledger())
-    assert end.stop.kind is StopKind.CHANGED
+    moved = {each.key for each in plan.moves}
+    taken = next(each for each in plan.dir_moves if each.before is not None and each.key[:2] not in moved)
+    twin.futures[taken.key], twin.parts[taken.key[:2]].size_bytes = ("/elsewhere", 0), 10**9
+
+    def delete() -> None:
+        for key in [key for key in twin.parts if key[0] == "t1"]:
+            del twin.parts[key]
+        for replica in [key for key in twin.dirs if key[0] == "t1"]:
+            del twin.dirs[replica]
+            twin.futures.pop(replica, None)
+        twin.remembered = {key: value for key, value in twin.remembered.items() if key[0] != "t1"}
+
+    end, _ = run(twin, plan, PACE, At({4: delete}))
+    assert end.stop.kind is StopKind.DONE
     assert "/elsewhere, which is not in the plan" in end.stop.reason
+    assert "topic t1 was deleted" in end.stop.reason
+    for each in plan.dir_moves:
+        assert each.key[0] == "t1" or each.key == taken.key or twin.dirs[each.key] == each.after

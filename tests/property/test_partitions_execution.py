@@ -1,11 +1,13 @@
 """Plans carried out on a dumb Kafka: always the planned layout, bounds kept, nothing moved twice, throttles put back."""
 
+from collections import Counter
 from functools import partial
 from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shedders.kafka_rebalance.execution.moves import LOST
 from shedders.kafka_rebalance.execution.values import StopKind
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.settings import PaceSettings
@@ -150,3 +152,56 @@ def test_brokers_that_die_end_it_with_a_reason_and_it_goes_on_when_they_are_back
     reached(twin, plan, leaders=False)  # one may die in the moment in which all is done
     assert twin.under_min == twin.to_dead == 0
     assert {key: value for key, value in twin.configs.items() if value} == BEFORE
+
+
+def interfere(twin: Twin, rng: Random, removed: Counter[str], at: int) -> None:
+    """What other tools do: remove throttles, each at most once; delete topics; add partitions; take partitions over."""
+    match rng.choice(["rates", "lists", "delete", "grow", "take"]):
+        case ("rates" | "lists") as what:
+            kind = {"rates": "broker", "lists": "topic"}[what]
+            for resource in [item for item in twin.configs if item[0] == kind and not removed[what]]:
+                kept = BEFORE.get(resource, {})
+                twin.configs[resource] = {name: kept[name] for name in twin.configs[resource] if name in kept}
+            removed[what] += 1
+        case "delete":
+            for key in [key for key in twin.parts if key[0] == f"t{at % 3}"]:
+                del twin.parts[key]
+            twin.configs.pop(("topic", f"t{at % 3}"), None)
+        case "grow":
+            number = sum(key[0] == "t2" for key in twin.parts)
+            twin.parts["t2", number] = Part([1], {1}, 1)
+        case "take" if twin.parts:
+            part = twin.parts[rng.choice(sorted(twin.parts))]
+            if not part.moving:
+                part.replicas, part.isr, part.leader = [2], {2}, 2
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    worlds(),
+    st.dictionaries(st.integers(2, 40), st.integers(0, 2**32), max_size=4),
+    st.lists(st.integers(1, 60), max_size=3),
+)
+def test_with_another_tool_at_work_it_is_as_planned_or_dropped_by_name(
+    world: tuple[Twin, ReassignmentPlan, PaceSettings], acts: dict[int, int], gaps: list[int]
+) -> None:
+    twin, plan, pace = world
+    pace = pace.model_copy(update={"full_look_s": 1.0, "settle_s": 2.0})
+    removed: Counter[str] = Counter()
+    ledger = At({at: partial(interfere, twin, Random(seed), removed, at) for at, seed in acts.items()})
+    ledger.kills = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    end, machine = run(twin, plan, pace, ledger)
+    assert end.stop.kind in {StopKind.DONE, StopKind.CHANGED, StopKind.THROTTLE_REMOVED}, end.stop
+    dropped = {key for key, status in machine.statuses.items() if status.state in LOST}
+    if end.stop.kind is StopKind.DONE:
+        assert bool(dropped) == ("dropped" in end.stop.reason)
+        for step in plan.moves:
+            now = twin.parts.get(step.key)
+            done = step.key in ledger.recorded().moved
+            assert step.key in dropped or done or (now is not None and tuple(now.replicas) == step.after)
+        left = {key: value for key, value in twin.configs.items() if value}
+        assert end.throttles_left == ()
+        assert {key for key, value in left.items() if value != BEFORE.get(key)} == set()
+    twin.unthrottled = 0
+    twin.go_on()
+    assert twin.unthrottled == 0 or pace.throttle_bytes_per_s is None or end.stop.kind is StopKind.DONE

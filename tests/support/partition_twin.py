@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
 from shedders.kafka_rebalance.execution.moves import concerned
 from shedders.kafka_rebalance.execution.runner import Runner
@@ -99,7 +99,7 @@ class Twin:
 
     # --- the port ---------------------------------------------------------------------------------------------------
 
-    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+    def observe(self, *, full: bool, configs: tuple[Resource, ...], layout: bool = False) -> Observation:
         if self.rng.random() < self.faults / 4:
             raise CallFailedError("no answer")
         topics = self.topics()
@@ -112,6 +112,9 @@ class Twin:
         self._told_alive = frozenset(self.alive)
         urps = frozenset(key for key, part in self.parts.items() if len(part.isr) < len(part.replicas))
         copied = {(*key, b): part.has_bytes.get(b, 0) for key, part in self.parts.items() for b in part.adding}
+        copied |= {
+            (*key, part.leader): part.size_bytes for key, part in self.parts.items() if part.adding and part.leader
+        }
         return Observation(
             cluster_id=CLUSTER,
             alive=frozenset(self.alive),
@@ -119,8 +122,22 @@ class Twin:
             urps=urps if full else None,
             copied=copied if full else None,
             dirs=self._dirs_seen() if full and self.dirs else None,
+            layout=self.layout() if layout else None,
             configs={config: dict(self.configs.get(config, {})) for config in configs if self._reachable(config)},
         )
+
+    def layout(self, cluster_id: str = CLUSTER) -> ClusterLayout:
+        brokers = []
+        for broker in sorted({*self.alive, *self.back}):
+            held: dict[str, list[tuple[str, int, int]]] = {}
+            for (topic, number, holder), path in sorted(self.dirs.items()):
+                if holder == broker:
+                    held.setdefault(path, []).append((topic, number, 0))
+            dirs = tuple(
+                LogDir(path=path, cordoned=path in self.shut_dirs, replicas=tuple(held[path])) for path in held
+            )
+            brokers.append(KafkaBroker(id=broker, alive=broker in self.alive, log_dirs=dirs))
+        return ClusterLayout(cluster_id=cluster_id, brokers=tuple(brokers), topics=self.topics())
 
     def topics(self) -> dict[str, KafkaTopic]:
         topics: dict[str, list[KafkaPartition]] = {}
@@ -130,6 +147,7 @@ class Twin:
                 replicas=tuple(part.replicas),
                 leader=part.leader,
                 isr=tuple(sorted(part.isr)),
+                offline=tuple(replica for replica in part.replicas if replica not in self.alive),
                 adding=tuple(part.adding),
                 removing=tuple(part.removing),
             )
@@ -166,6 +184,9 @@ class Twin:
         if outcome is CallOutcome.REJECTED or (outcome is CallOutcome.UNKNOWN and self.rng.random() < 0.5):
             return CallAnswer(outcome=outcome, reason="a fault")
         for key, target in targets.items():
+            if key not in self.parts:
+                refused[key] = "UNKNOWN_TOPIC_OR_PARTITION"
+                continue
             part = self.parts[key]
             new = [broker for broker in target if broker not in part.replicas]
             wanted = [replica for replica in part.replicas if replica not in part.removing]
@@ -256,7 +277,7 @@ class Twin:
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
         if outcome is not CallOutcome.REJECTED:
-            for key in keys:
+            for key in self.parts.keys() & set(keys):
                 part = self.parts[key]
                 if part.replicas[0] in part.isr & self.alive:
                     part.leader = part.replicas[0]
@@ -265,7 +286,7 @@ class Twin:
     def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
         if outcome is not CallOutcome.REJECTED:
-            for key in keys:
+            for key in self.parts.keys() & set(keys):
                 part = self.parts[key]
                 part.replicas = [replica for replica in part.replicas if replica not in part.adding]
                 part.isr -= set(part.adding)

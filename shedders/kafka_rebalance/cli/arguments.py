@@ -262,6 +262,13 @@ Throttle = Annotated[
     str | None,
     option("--throttle RATE", "Replication throttle per broker, e.g. 20MB/s, 400KiB/s or 400000; `none`: no throttle."),
 ]
+Unthrottle = Annotated[
+    bool | None,
+    typer.Option(
+        "--unthrottle",
+        help="Remove the throttle of moves in flight when the execution stops: they continue at full speed.",
+    ),
+]
 MovesPerBroker = Annotated[
     int | None,
     option(
@@ -280,6 +287,7 @@ class PaceOptions:
     """Options of `partitions apply` that override settings of the pace; None: not set."""
 
     throttle_bytes_per_s: Throttle = None
+    unthrottle: Unthrottle = None
     moves_per_broker: MovesPerBroker = None
     moves_max: Annotated[int | None, option("--moves-max N", "Most partitions in flight.", min=1, max=1_000_000)] = None
     bytes_in_flight: Annotated[

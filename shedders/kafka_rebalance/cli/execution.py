@@ -29,6 +29,7 @@ from shedders.kafka_rebalance.cli.arguments import (
     PlanId,
     State,
     Throttle,
+    Unthrottle,
     expanded,
     need_extra,
     parse_amount,
@@ -157,6 +158,7 @@ def carry_out(
 
     over = threading.Event()
     copied: Mapping[tuple[str, int, int], int] | None = None
+    remarked: int | None = None
 
     def wait(length_s: float) -> None:
         if over.wait(length_s):  # ending: no busy loop, as Kafka may be failing
@@ -165,7 +167,10 @@ def carry_out(
     with bar() as shown, _signals(over) as runs:
 
         def show(machine: ExecutionMachine, seen: Observation) -> None:
-            nonlocal copied
+            nonlocal copied, remarked
+            for text in machine.remarks[machine.remarks_before if remarked is None else remarked :]:
+                say(f"note: {text}")
+            remarked = len(machine.remarks)
             copied = copied if seen.copied is None else seen.copied  # only some observations have it
             if shown.seen:
                 times = machine.times(time.monotonic())
@@ -182,6 +187,7 @@ def carry_out(
             wait=wait,
             by=who(),
             request=request or Wishes.GO,
+            noted=lambda text: say(f"note: {text}"),
             runs=runs,
             shown=show,
         )
@@ -201,7 +207,7 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
         over.set()
         with suppress(Exception):  # the signal may interrupt the writing of a line
             say(
-                "ending: throttles are removed, so moves in flight continue at full speed; "
+                "ending: Kafka continues moves in flight, with their throttle unless --unthrottle was set; "
                 "`statechannel partitions cancel` reverts them (interrupt again to end at once)"
             )
 
@@ -239,7 +245,8 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
     elif stop.good:
         word = "done" if stop.kind is StopKind.DONE else "cancelled; finished moves stay (`rollback` reverts them)"
         dirs = f", {count(len(plan.dir_moves), 'replica')} between log directories" if plan.dir_moves else ""
-        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}", markup=False)
+        reason = f"; {stop.reason}" if stop.reason else ""
+        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions{dirs}{reason}", markup=False)
     hint = stop.hint
     if left:
         command = "resume" if stop.kind is StopKind.DONE else "cancel"
@@ -336,12 +343,13 @@ def resume(
     connect: Connect,
     plan_id: PlanId = None,
     throttle: Throttle = None,
+    unthrottle: Unthrottle = None,
     accept_unmet: AcceptUnmet = False,
     state: State = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Continue a plan that is paused, or whose executor stopped or died. --throttle changes the throttle of a running plan."""
-    place = place_of(connect, state, throttle_bytes_per_s=throttle)
+    place = place_of(connect, state, throttle_bytes_per_s=throttle, unthrottle=unthrottle)
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
@@ -426,7 +434,7 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
         ("left", _left(result)),
-        ("throttle", None if result.throttle_bytes_per_s is None else rate(result.throttle_bytes_per_s)),
+        ("throttle", _throttle(result)),
         ("ended", stopped),
         ("next", result.next_step),
         *(("refused", f"{name}: {why}") for name, why in result.refused.items()),
@@ -445,6 +453,19 @@ def _dirs(result: ExecutionStatus) -> str:
     dirs = result.log_dirs
     amounts = f"{size(dirs.bytes_done)} of {size(dirs.bytes_total)}"
     return f"{dirs.done} of {count(dirs.total, 'replica')} moved, {dirs.in_flight} in flight; {amounts}"
+
+
+def _throttle(result: ExecutionStatus) -> str | None:
+    """What Kafka has: each rate with its brokers, where they differ."""
+    by_rate: dict[int | None, list[str]] = {}
+    for broker, bytes_per_s in result.throttles.items():
+        by_rate.setdefault(bytes_per_s, []).append(broker)
+    texts = [
+        ("none" if bytes_per_s is None else rate(bytes_per_s))
+        + (f" on {', '.join(brokers)}" if len(by_rate) > 1 else "")
+        for bytes_per_s, brokers in by_rate.items()
+    ]
+    return "; ".join([*texts, *(f"topic {name} does not list what is in flight" for name in result.unlisted)]) or None
 
 
 def _left(result: ExecutionStatus) -> str | None:
@@ -493,8 +514,10 @@ def _begin(
         tell_end(plan, carry_out(place, plan, accept_unmet=accept_unmet), output, **more)
         return
     from shedders.kafka_rebalance.execution.overview import dry_run
+    from shedders.kafka_rebalance.execution.session import history_of
 
-    result = dry_run(place, plan, accept_unmet=accept_unmet)
+    past = history_of(place, plan.id, read_book(place)[0])
+    result = dry_run(place, plan, past, accept_unmet=accept_unmet)
     if output is Output.JSON:
         print_json(asdict(result) | more)
     else:
@@ -511,7 +534,7 @@ def _begin(
         reckoned = "; ".join(result.estimate.sentences())
         say(f"takes about {duration(result.estimate.duration_s * 1_000)} ({reckoned})")
         for finding in result.findings:
-            say(f"{'refused' if finding.refused else 'note'}: {finding.text}")
+            say(f"{'refused' if finding.refused else 'note'}: {finding.text}. {finding.hint}".rstrip(". "))
     refused = [finding for finding in result.findings if finding.refused]
     if refused:
         raise CommandError(

@@ -5,21 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.moves import LOST, MoveState, statuses_of, target_of, unsafe
-from shedders.kafka_rebalance.execution.values import named, replica_text
+from shedders.kafka_rebalance.execution.log_dir_moves import dir_statuses_of
+from shedders.kafka_rebalance.execution.moves import (
+    LOST,
+    MoveState,
+    dropped_text,
+    is_taken_over,
+    statuses_of,
+    target_of,
+    unsafe,
+)
+from shedders.kafka_rebalance.execution.purpose import cordon_hint
+from shedders.kafka_rebalance.execution.values import ReplicaDir, named
+from shedders.model.amounts import rate
 from statechannel.clocks import now_ms
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from loaddata.samples.partitions import ClusterLayout
+    from loaddata.samples.partitions import ClusterLayout, PartitionLoads
     from shedders.kafka_rebalance.execution.moves import MoveStatus
-    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
 
 
 SHOWN: Final = 3
@@ -37,25 +49,40 @@ class ExecutionFinding:
 
 
 def findings(
-    plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool, accept_unmet: bool
+    plan: ReassignmentPlan,
+    layout: ClusterLayout,
+    past: ExecutionHistory,
+    *,
+    begun: bool,
+    accept_unmet: bool,
+    pace: PaceSettings | None = None,
+    loads: PartitionLoads | None = None,
 ) -> list[ExecutionFinding]:
     """All findings, those that refuse the plan first.
 
     Args:
+        past: What was executed of the plan.
         accept_unmet: Allow a plan that leaves hard goals unmet.
+        pace, loads: To find a throttle below what is written; None: not looked at.
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
-    statuses = statuses_of(plan, layout.topics)
+    statuses = statuses_of(plan, layout.topics, past.moved)
     done = {MoveState.DONE, *LOST}
     open_moves = [move for move in plan.moves if statuses[move.key].state not in done]
+    present = {key: ReplicaDir(path=path) for key, path in directories_of(layout).items()}
+    dirs = dir_statuses_of(plan, layout.topics, present, statuses, past.dirs_moved)
+    every: dict[Any, MoveStatus] = {**statuses, **dirs}
+    lost = {key: status for key, status in every.items() if status.state in LOST}
     results = [
         *_goals(plan, accept_unmet=accept_unmet),
-        *_partitions(plan, layout, statuses, begun=begun),
+        *_partitions(plan, layout, lost, begun=begun),
         *_brokers(open_moves, plan, layout),
-        *_directories(plan, layout, statuses),
+        *_directories(plan, layout, dirs),
         *_foreign(plan, layout),
         *_in_sync(open_moves, layout),
+        *_cordons(plan, layout),
+        *(() if pace is None or loads is None else _written(open_moves, layout, pace, loads)),
     ]
     return sorted(results, key=lambda finding: not finding.refused)
 
@@ -77,15 +104,14 @@ def directories_of(layout: ClusterLayout) -> dict[ReplicaKey, str]:
 
 
 def _directories(
-    plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[Key, MoveStatus]
+    plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[ReplicaKey, MoveStatus]
 ) -> Iterator[ExecutionFinding]:
     """Directories that cannot take what the plan wants there."""
-    brokers, present = {broker.id: broker for broker in layout.brokers if broker.alive}, directories_of(layout)
+    brokers = {broker.id: broker for broker in layout.brokers if broker.alive}
     unusable: dict[str, int] = {}
-    changed = []
     for move in plan.dir_moves:
-        broker, now = brokers.get(move.broker), present.get(move.key)
-        if broker is None or now == move.after:
+        broker, status = brokers.get(move.broker), statuses.get(move.key)
+        if broker is None or (status is not None and status.state in {MoveState.DONE, *LOST}):
             continue  # brokers that are away are another check
         target = next((each for each in broker.log_dirs if each.path == move.after), None)
         why = "does not exist" if target is None else "is offline" if target.offline else ""
@@ -94,20 +120,9 @@ def _directories(
         if why:
             text = f"log directory {move.after} of broker {move.broker} {why}"
             unusable[text] = unusable.get(text, 0) + 1
-        status = statuses.get((move.topic, move.partition))
-        settled = status is None or status.state is MoveState.DONE
-        if settled and move.before is not None and now != move.before:
-            changed.append(f"{replica_text(move.key)} is in {now or 'no directory'}, not in {move.before}")
     for text, number in unusable.items():
         yield ExecutionFinding(
             check="log-dirs", text=f"{text} ({number} replicas are to go there)", refused=True, hint=_AGAIN
-        )
-    if changed:
-        yield ExecutionFinding(
-            check="log-dirs",
-            text=f"log directories have changed since the plan was made: {'; '.join(changed[:SHOWN])} ({len(changed)} replicas)",
-            refused=True,
-            hint=_AGAIN,
         )
 
 
@@ -132,17 +147,12 @@ def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionF
 
 
 def _partitions(
-    plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[Key, MoveStatus], *, begun: bool
+    plan: ReassignmentPlan, layout: ClusterLayout, lost: Mapping[Key | ReplicaKey, MoveStatus], *, begun: bool
 ) -> Iterator[ExecutionFinding]:
-    lost = [status.reason for status in statuses.values() if status.state in LOST]
     if lost:
-        more = f" (and {len(lost) - SHOWN} more)" if len(lost) > SHOWN else ""
-        yield ExecutionFinding(
-            check="layout",
-            text=f"the cluster has changed since the plan was made: {'; '.join(lost[:SHOWN])}{more}",
-            refused=True,
-            hint=_AGAIN,
-        )
+        text, refused = dropped_text(lost.values()), is_taken_over(plan, lost)
+        text = f"the cluster has changed since the plan was made: {text}"
+        yield ExecutionFinding(check="layout", text=text, refused=refused, hint=_AGAIN if refused else "")
     elif not begun and layout.fingerprint() != plan.layout:
         yield ExecutionFinding(
             check="layout",
@@ -204,12 +214,45 @@ def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iter
         )
 
 
+def _cordons(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+    if cordon := cordon_hint(plan, layout):
+        yield ExecutionFinding(
+            check="cordons",
+            text=f"topics may be created meanwhile; where they may not go there, cordon first: {cordon}",
+        )
+
+
+def _written(
+    open_moves: Iterable[PartitionMove], layout: ClusterLayout, pace: PaceSettings, loads: PartitionLoads
+) -> Iterator[ExecutionFinding]:
+    """Brokers whose throttle is used up by what clients write, so that copies would never end.
+
+    Kafka counts what in-sync followers fetch of a throttled partition in the quota of its leader (KIP-73).
+    """
+    bytes_in: dict[int, list[int]] = {}
+    for move in open_moves:
+        partition, load = layout.topics[move.topic].partitions[move.partition], loads.of.get(move.key)
+        if not move.added or load is None or not load.bytes_in_per_s:
+            continue
+        for broker in move.added:
+            bytes_in.setdefault(broker, []).append(load.bytes_in_per_s)
+        if partition.leader is not None:
+            bytes_in.setdefault(partition.leader, []).append(load.bytes_in_per_s * len(partition.isr))
+    for broker, of in sorted(bytes_in.items()):
+        least = sum(sorted(of, reverse=True)[: pace.moves_per_broker])
+        if pace.throttle_bytes_per_s is not None and least >= pace.throttle_bytes_per_s:
+            text = f"on broker {broker}, {rate(least)} are written and replicated of partitions that may move together"
+            text += f": with a throttle of {rate(pace.throttle_bytes_per_s)} copies may never end"
+            yield ExecutionFinding(check="throttle", text=text, hint="Use a higher --throttle.")
+
+
 _AGAIN_S: Final = 0.5
 
 
 def settled_layout(
     admin: KafkaAdminClient,
     plan: ReassignmentPlan,
+    past: ExecutionHistory,
     *,
     timeout_s: float,
     settle_s: float,
@@ -225,7 +268,7 @@ def settled_layout(
     ends_s = time.monotonic() + settle_s
     while True:
         layout = read_layout(admin, now_ms=now_ms(), timeout_s=timeout_s)
-        lost = any(status.state in LOST for status in statuses_of(plan, layout.topics).values())
+        lost = any(status.state in LOST for status in statuses_of(plan, layout.topics, past.moved).values())
         if not lost or layout.cluster_id != plan.cluster_id or time.monotonic() >= ends_s:
             return layout
         wait(_AGAIN_S)

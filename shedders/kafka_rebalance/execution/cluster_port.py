@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource
 from kafka.structs import TopicPartitionReplica
 
 from loaddata.samples.admin import ask, kafka_errors, words_of
-from loaddata.samples.kafka_cluster import replicas_in, topic_of
+from loaddata.samples.kafka_cluster import read_layout, replicas_in, topic_of
 from shedders.kafka_rebalance.execution.throttle import BROKER, EVERY_RATE, LISTS, TOPIC
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
@@ -67,7 +67,7 @@ class ClusterPort:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def observe(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+    def observe(self, *, full: bool, configs: tuple[Resource, ...], layout: bool = False) -> Observation:
         """Read the cluster; `full`: with all under-replicated partitions and copied bytes; with settings of `configs`.
 
         Reassignments are read first: one that ends between the two answers then appears to be still in flight.
@@ -98,6 +98,7 @@ class ClusterPort:
             copied=self._copied(topics, alive) if full else None,
             configs=self._configs(configs, alive, topics) if configs else None,
             dirs=self._dirs(alive) if full and self._replicas else None,
+            layout=read_layout(self._admin, now_ms=0, timeout_s=wait_s) if layout else None,
         )
 
     def _read(

@@ -8,12 +8,12 @@ wants it. One that comes from another broker gets its directory before that: the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.moves import MoveState, MoveStatus
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, MoveStatus, gone_reason
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
@@ -25,6 +25,7 @@ from shedders.kafka_rebalance.execution.values import (
 )
 
 if TYPE_CHECKING:
+    from loaddata.samples.partitions import KafkaTopic
     from shedders.kafka_rebalance.execution.moves import PartitionStep
     from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, Observation, ReplicaDir, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import LogDirMove, ReassignmentPlan
@@ -35,16 +36,30 @@ _DONE, _WAITING, _MOVING = MoveStatus(MoveState.DONE), MoveStatus(MoveState.WAIT
 
 
 def dir_statuses_of(
-    plan: ReassignmentPlan, dirs: Mapping[ReplicaKey, ReplicaDir], statuses: Mapping[Key, MoveStatus]
+    plan: ReassignmentPlan,
+    topics: Mapping[str, KafkaTopic],
+    dirs: Mapping[ReplicaKey, ReplicaDir],
+    statuses: Mapping[Key, MoveStatus],
+    moved: Collection[ReplicaKey] = frozenset(),
 ) -> dict[ReplicaKey, MoveStatus]:
-    """State of each replica that changes its directory; replicas of brokers that do not answer are left out."""
+    """State of each replica that changes its directory; replicas of brokers that do not answer are left out.
+
+    Args:
+        topics, moved: See `statuses_of`.
+        statuses: States of partitions that the plan moves as well.
+    """
     result: dict[ReplicaKey, MoveStatus] = {}
     for move in plan.dir_moves:
-        now = dirs.get(move.key)
-        if not _first_done(statuses, move.key):
+        now, first = dirs.get(move.key), statuses.get(move.key[:2])
+        gone = gone_reason(topics.get(move.topic), move.key[:2], plan.topic_ids.get(move.topic, ""))
+        if gone or (first is not None and first.state in LOST):
+            result[move.key] = MoveStatus(MoveState.GONE, gone) if gone or first is None else first
+        elif not _first_done(statuses, move.key):
             result[move.key] = _WAITING
         elif now is not None:
             result[move.key] = _dir_status(move, now)
+        if move.key in moved and result.get(move.key, _WAITING).state in LOST:
+            result[move.key] = _DONE
     return result
 
 
@@ -98,10 +113,13 @@ class LogDirProgress:
 def dir_progress_of(
     plan: ReassignmentPlan, statuses: Mapping[ReplicaKey, MoveStatus], dirs: Mapping[ReplicaKey, ReplicaDir]
 ) -> LogDirProgress:
-    counts, left, done, flying, busy = Counter[MoveState](), Counter[int](), 0, 0, set[int]()
+    counts, left, total, done, flying, busy = Counter[MoveState](), Counter[int](), 0, 0, 0, set[int]()
     for move in plan.dir_moves:
         state = statuses.get(move.key, _WAITING).state
+        if state in LOST:
+            continue
         counts[state] += 1
+        total += move.copied_bytes
         copied = move.copied_bytes if state is MoveState.DONE else 0
         if state is MoveState.MOVING:
             busy.add(move.broker)
@@ -110,11 +128,11 @@ def dir_progress_of(
         done += copied
         left[move.broker] += move.copied_bytes - copied
     return LogDirProgress(
-        total=len(plan.dir_moves),
+        total=counts.total(),
         done=counts[MoveState.DONE],
         in_flight=counts[MoveState.MOVING],
         waiting=counts[MoveState.WAITING],
-        bytes_total=plan.dir_bytes,
+        bytes_total=total,
         bytes_done=done,
         in_flight_left=flying,
         left_of=+left,
@@ -130,8 +148,10 @@ class LogDirMoves:
         refused: Replicas that their broker refused too often, with the reason.
     """
 
-    def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
-        self._plan, self._pace, self._recorded = plan, pace, recorded
+    def __init__(
+        self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory, dropped: Container[object]
+    ) -> None:
+        self._plan, self._pace, self._recorded, self._dropped = plan, pace, recorded, dropped
         self._moves = {move.key: move for move in plan.dir_moves}
         self._placed: dict[Key, list[LogDirMove]] = {}
         for move in plan.dir_moves:
@@ -168,12 +188,21 @@ class LogDirMoves:
 
     @property
     def open(self) -> set[ReplicaKey]:
-        """Replicas that are not in their planned directories."""
-        return {key for key in self._moves if self.statuses.get(key, _WAITING).state is not MoveState.DONE}
+        """Replicas that are not in their planned directories, and are not dropped."""
+        statuses = self.statuses
+        return {
+            key
+            for key in self._moves
+            if statuses.get(key, _WAITING).state is not MoveState.DONE and key not in self._dropped
+        }
 
     def pending(self, now_s: float) -> bool:
         """Whether a request is not visible yet."""
         return any(self._just_asked(key, now_s) for key in self.open)
+
+    def busy(self, now_s: float) -> set[int]:
+        """Brokers that copy between their directories, or were asked to."""
+        return {key[2] for key in self._moves if key in self.moving or self._just_asked(key, now_s)}
 
     def held(self, now_s: float) -> dict[Key, str]:
         """Partitions with a replica that does not move though nothing is under way, with the reason."""
@@ -188,9 +217,10 @@ class LogDirMoves:
         if seen.dirs is None or not self._moves:
             return
         self._dirs, self._partitions = seen.dirs, statuses
-        for key, status in dir_statuses_of(self._plan, seen.dirs, statuses).items():
+        moved = self._recorded.dirs_moved
+        for key, status in dir_statuses_of(self._plan, seen.topics, seen.dirs, statuses, moved).items():
             was = self.statuses.get(key)
-            if was is not None and was.state is MoveState.DONE:
+            if (was is not None and was.state is MoveState.DONE) or key in self._dropped:
                 continue  # later changes by others are left alone
             self.statuses[key] = status
             if was is not None and was != status:

@@ -7,8 +7,8 @@ not visible yet. A new machine continues from the journal where the last one cra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirMoves
@@ -18,14 +18,16 @@ from shedders.kafka_rebalance.execution.moves import (
     MoveStatus,
     PartitionStep,
     choose,
+    dropped_text,
     in_order,
     statuses_of,
     step_of,
     unsafe,
 )
 from shedders.kafka_rebalance.execution.progress import ProgressRecorder
+from shedders.kafka_rebalance.execution.purpose import cordon_hint, has_purpose, next_plan, unmet
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
-from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
+from shedders.kafka_rebalance.execution.throttle import BROKER, TOPIC, Copy, Throttling, copies_in_flight, removed_text
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
@@ -75,6 +77,8 @@ class ExecutionMachine:
     Attributes:
         statuses: State of each partition at the last step.
         ended: The last effect, once it was returned.
+        remarks: All of the plan so far; `remarks_before` are of earlier executors.
+        wants_layout: Whether the next observation must have the layout of the whole cluster.
     """
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
@@ -82,10 +86,10 @@ class ExecutionMachine:
         self._pace = pace
         self._moves = {move.key: move for move in plan.moves}
         self._number = {key: number for number, key in enumerate(self._moves)}
-        self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
+        self._throttling = Throttling(plan, pace, recorded)
         self._watch = StopWatch(plan, pace)
         self._progress = ProgressRecorder(plan)
-        self._dirs = LogDirMoves(plan, pace, recorded)
+        self._dirs = LogDirMoves(plan, pace, recorded, self._watch.dropped)
         self._recorded = recorded
         self._request = ExecutionRequest.GO
         self._asked: dict[Key, _Asked] = {}
@@ -99,11 +103,13 @@ class ExecutionMachine:
         self._stopping_since_s: float | None = None
         self.statuses: dict[Key, MoveStatus] = {}
         self.ended: ExecutionEnd | None = None
+        self.wants_layout = False
+        self.remarks: Sequence[str] = recorded.remarks
+        self.remarks_before = len(recorded.remarks)
 
-    @property
-    def unknown_configs(self) -> tuple[Resource, ...]:
+    def configs_to_read(self, *, full: bool) -> tuple[Resource, ...]:
         """Resources whose throttle settings the next observation must have."""
-        return self._throttling.unknown
+        return self._throttling.to_read(full=full)
 
     @property
     def request(self) -> ExecutionRequest:
@@ -112,11 +118,19 @@ class ExecutionMachine:
     def times(self, now_s: float) -> ProgressTimes:
         driven = self._request is ExecutionRequest.GO and self._stop is None
         pace = self._pace.model_copy(update={"throttle_bytes_per_s": self._throttling.rate})
-        return self._progress.times(now_s, pace, driven=driven)
+        return replace(self._progress.times(now_s, pace, driven=driven), outpaced=frozenset(self._watch.outpaced))
 
     @property
     def dirs(self) -> LogDirProgress:
         return self._dirs.progress
+
+    @property
+    def _open(self) -> set[Key]:
+        """Partitions that are neither done nor dropped."""
+        dropped = self._watch.dropped
+        return {
+            key for key, status in self.statuses.items() if status.state is not MoveState.DONE and key not in dropped
+        }
 
     @property
     def polls_fast(self) -> bool:
@@ -139,7 +153,7 @@ class ExecutionMachine:
         self._throttling.learn(seen.configs or {})
         effects: list[Effect] = list(self._take_observation(now_s, seen))
         if self._stop is not None:
-            effects += self._finish(now_s, self._stop)
+            effects += self._finish(now_s, seen, self._stop)
         else:
             effects += self._take_requests(seen)
             effects += self._continue(now_s, seen)
@@ -150,7 +164,7 @@ class ExecutionMachine:
         if isinstance(effect, JournalWrite):
             self._recorded.take({"event": effect.event, **effect.facts})
         elif isinstance(effect, SetConfigs):
-            self._throttling.take_result(effect, answer)
+            self._throttling.take_result(effect, answer, now_s)
             if self._throttling.refusals >= self._pace.attempts_max and self._stop is None:
                 reason = f"the throttle cannot be set: {self._throttling.reason}"
                 self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint=AFTER_MENDING))
@@ -172,8 +186,10 @@ class ExecutionMachine:
     # --- observing ------------------------------------------------------------------------------------------------------
 
     def _take_observation(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        for key, status in statuses_of(self._plan, seen.topics).items():
+        for key, status in statuses_of(self._plan, seen.topics, self._recorded.moved).items():
             was = self.statuses.get(key)
+            if key in self._watch.dropped:
+                continue
             # Later changes by others to a finished partition are left alone; but its leader may have moved from a lost broker.
             if was is not None and was.state is MoveState.DONE and status.state is not MoveState.ELECT:
                 continue
@@ -195,9 +211,14 @@ class ExecutionMachine:
         if mark is not None:
             yield JournalWrite(event=ExecutionEvent.PROGRESS, facts=mark)
         stop = self._watch.check(now_s, seen, self.statuses, self._moves, self._dirs)
-        for text in self._watch.remarks:
+        if self._watch.outpaced != self._recorded.outpaced:
+            keys = [list(key) for key in sorted(self._watch.outpaced)]
+            yield JournalWrite(event=ExecutionEvent.OUTPACED, facts={"partitions": keys})
+        known = set(self.remarks[: self.remarks_before])  # what is still so is not repeated by each executor
+        for text in (*(each for each in self._watch.remarks if each not in known), *self._throttling.remarks):
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
+        self._throttling.remarks.clear()
         cancelling = self._request is ExecutionRequest.CANCEL or seen.asked.request is ExecutionRequest.CANCEL
         if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
             self.stop(stop)
@@ -207,6 +228,7 @@ class ExecutionMachine:
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
             self._throttling.change(asked.throttle_bytes_per_s)
+            self._watch.restart_races()
             self._progress.restart()
             yield JournalWrite(
                 event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
@@ -230,20 +252,24 @@ class ExecutionMachine:
             return
         moving = [key for key, status in self.statuses.items() if status.state is MoveState.MOVING]
         if self._request is ExecutionRequest.PAUSE:
-            if not moving and not self._dirs.moving:
+            if moving or self._dirs.moving:
+                yield from self._throttle(now_s, seen, moving, [], {}) or ()
+            else:
                 yield from self._throttling.restore(self._throttling.left)
             return
-        if all(status.state is MoveState.DONE for status in self.statuses.values()) and self._dirs.over:
-            self.stop(ExecutionStop(kind=StopKind.DONE))
+        if not self._open and self._dirs.over:
+            self._stop_if_met(now_s, seen)
             return
         yield from self._elections(now_s, seen)
         chosen, held = self._choose(now_s, seen, moving)
         dirs = {} if self._watch.extra_urps else self._dirs.choose(now_s, seen)
-        throttle = self._throttle(seen, moving, chosen, dirs)
+        if self._throttling.removed_again is not None:
+            chosen, dirs = [], {}
+        throttle = self._throttle(now_s, seen, moving, chosen, dirs)
         if throttle is None:
             unread = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {unread} cannot be read"
-            held |= {key: why for key, status in self.statuses.items() if status.state is not MoveState.DONE}
+            held |= dict.fromkeys(self._open, why)
             chosen, dirs = [], {}
         yield from throttle or ()
         yield from self._dirs.place(chosen, seen)
@@ -315,18 +341,20 @@ class ExecutionMachine:
         return flight
 
     def _throttle(
-        self, seen: Observation, moving: list[Key], chosen: list[PartitionStep], dirs: Iterable[ReplicaKey]
+        self,
+        now_s: float,
+        seen: Observation,
+        moving: list[Key],
+        chosen: list[PartitionStep],
+        dirs: Iterable[ReplicaKey],
     ) -> list[Effect] | None:
         """Effects that throttle the moves; None: not known yet, so no move may start."""
-        copies = []
-        for key, target in [*((key, None) for key in moving), *((step.key, step.target) for step in chosen)]:
-            partition = seen.at(key)
-            adding = frozenset(partition.adding if target is None else target) - frozenset(
-                () if target is None else partition.replicas
-            )
-            if adding:
-                copies.append(Copy(key, frozenset(partition.replicas) - adding, adding))
-        return self._throttling.needed(copies, seen.alive, {key[2] for key in (*self._dirs.moving, *dirs)})
+        copies = copies_in_flight(seen, moving)
+        for step in chosen:
+            now = frozenset(seen.at(step.key).replicas)
+            if adding := frozenset(step.target) - now:
+                copies.append(Copy(step.key, now, adding))
+        return self._throttling.needed(now_s, copies, seen.alive, {key[2] for key in (*self._dirs.moving, *dirs)})
 
     def _batch(self, targets: Mapping[Key, tuple[int, ...]], *, size_bytes: int) -> Iterable[Effect]:
         batch = self._recorded.batches + 1
@@ -336,7 +364,7 @@ class ExecutionMachine:
         yield Submit(targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
-        going = {key[0] for key, status in self.statuses.items() if status.state is not MoveState.DONE}
+        going = {key[0] for key in self._open}
         over = [resource for resource in self._throttling.left if resource[0] == TOPIC and resource[1] not in going]
         if self._throttling.rate is None:
             over = list(self._throttling.left)
@@ -344,7 +372,7 @@ class ExecutionMachine:
 
     def _stop_if_blocked(self, now_s: float, moving: list[Key], chosen: list[object], held: dict[Key, str]) -> None:
         """End if no move is in flight and none may start."""
-        open_ones = {key for key, status in self.statuses.items() if status.state is not MoveState.DONE}
+        open_ones = self._open
         if open_ones <= set(self._refused) and self._dirs.settled:
             refused = {named(key): why for key, why in sorted(self._refused.items())}
             refused |= {replica_text(key): why for key, why in sorted(self._dirs.refused.items())}
@@ -364,11 +392,32 @@ class ExecutionMachine:
         }
         idle = not moving and not chosen and not self._dirs.moving and not self._dirs.pending(now_s)
         idle = idle and not any(self._just_asked(key, now_s) for key in open_ones)
+        if idle and self._throttling.removed_again is not None:
+            reason = f"{removed_text(self._throttling.removed_again)}, so nothing more is started"
+            hint = f"Stop that tool, or let it keep these settings. {AFTER_MENDING}"
+            self.stop(ExecutionStop(kind=StopKind.THROTTLE_REMOVED, reason=reason, hint=hint))
         known = held | elections | self._dirs.held(now_s)
         waiting = known if idle and open_ones - set(self._refused) <= set(held) | set(elections) else {}
         stop = self._watch.held(now_s, waiting)
         if stop is not None:
             self.stop(stop)
+
+    def _stop_if_met(self, now_s: float, seen: Observation) -> None:
+        """All is moved: the end, once the cluster was looked at for the purpose of the plan."""
+        dropped = dropped_text(self._watch.dropped.values())
+        self.wants_layout = has_purpose(self._plan)
+        if self.wants_layout and seen.layout is None:
+            return
+        left = () if seen.layout is None else unmet(self._plan, seen.layout)
+        if seen.layout is None or not left:
+            self.stop(ExecutionStop(kind=StopKind.DONE, reason=dropped))
+        elif self._watch.lasts(now_s, "unmet", True, self._pace.settle_s):  # a look may be stale
+            cordon = cordon_hint(self._plan, seen.layout)
+            hint = f"{cordon and f'First cordon: {cordon}. '}{next_plan(self._plan)}"
+            reason = "; ".join(
+                ["all is moved, but not all of the purpose is met", *left, *([dropped] if dropped else [])]
+            )
+            self.stop(ExecutionStop(kind=StopKind.UNMET, reason=reason, hint=hint))
 
     # --- ending -------------------------------------------------------------------------------------------------------
 
@@ -401,15 +450,19 @@ class ExecutionMachine:
             return
         self.stop(ExecutionStop(kind=StopKind.CANCELLED))
 
-    def _finish(self, now_s: float, stop: ExecutionStop) -> Iterable[Effect]:
+    def _finish(self, now_s: float, seen: Observation, stop: ExecutionStop) -> Iterable[Effect]:
         if self._stopping_since_s is None:
             self._stopping_since_s = now_s
             facts = {"kind": str(stop.kind), "reason": stop.reason}
             yield JournalWrite(event=ExecutionEvent.STOPPING, facts=facts)
         ours = stop.kind is not StopKind.REPLACED  # otherwise they belong to the other executor now
-        if ours and self._throttling.left and now_s - self._stopping_since_s < RESTORE_S:
-            yield from self._throttling.restore(self._throttling.left)
-            if self._throttling.left:
+        kept = frozenset[tuple[str, str]]() if stop.good or self._pace.unthrottle else self._in_use(now_s, seen)
+        over = (
+            [] if stop.kind is StopKind.OTHER_CLUSTER else [item for item in self._throttling.left if item not in kept]
+        )
+        if ours and over and now_s - self._stopping_since_s < RESTORE_S:
+            yield from self._throttling.restore(over)
+            if not kept.issuperset(self._throttling.left):
                 return
         facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
         left = self._throttling.left if ours else ()
@@ -418,6 +471,17 @@ class ExecutionMachine:
         )
         self.ended = ExecutionEnd(stop=stop, throttles_left=left)
         yield self.ended
+
+    def _in_use(self, now_s: float, seen: Observation) -> frozenset[Resource]:
+        """Brokers and topics of what is in flight: what an operator has bounded must not compete at full speed after a stop."""
+        brokers = set(self._dirs.busy(now_s))
+        topics = set[str]()
+        for key in self._moves:
+            partition, asked = seen.partition(key), self._just_asked(key, now_s)
+            if partition is not None and (partition.in_motion or asked):
+                topics.add(key[0])
+                brokers.update(partition.replicas, self._asked[key].target if asked else ())
+        return frozenset({(TOPIC, topic) for topic in topics} | {(BROKER, str(broker)) for broker in brokers})
 
     def _just_asked(self, key: Key, now_s: float) -> bool:
         return key in self._asked and now_s - self._asked[key].at_s < self._pace.settle_s

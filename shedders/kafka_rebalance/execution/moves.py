@@ -10,12 +10,13 @@ one (its leader is read from) and broker 15 counts one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shedders.kafka_rebalance.execution.values import named
+from shedders.model.amounts import count
 
 if TYPE_CHECKING:
     from loaddata.samples.partitions import KafkaPartition, KafkaTopic
@@ -38,6 +39,9 @@ class MoveState(StrEnum):
 
 
 LOST = frozenset({MoveState.CHANGED, MoveState.GONE})
+LOST_SHARE = 3
+"""If others have changed this part of a plan's bytes, the rest no longer serves its goals."""
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,36 @@ def target_of(partition: KafkaPartition) -> tuple[int, ...]:
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
-def statuses_of(plan: ReassignmentPlan, topics: Mapping[str, KafkaTopic]) -> dict[Key, MoveStatus]:
-    """State of each partition of a plan, in the order of its moves; `topics` are those that exist."""
-    return {
-        move.key: status_of_partition(move, topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
-        for move in plan.moves
-    }
+def statuses_of(
+    plan: ReassignmentPlan, topics: Mapping[str, KafkaTopic], moved: Collection[Key] = frozenset()
+) -> dict[Key, MoveStatus]:
+    """State of each partition of a plan, in the order of its moves.
+
+    Args:
+        topics: Those that exist.
+        moved: Partitions that were moved before: what others have done to them since does not matter.
+    """
+    statuses: dict[Key, MoveStatus] = {}
+    for move in plan.moves:
+        status = status_of_partition(move, topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
+        statuses[move.key] = _DONE if status.state in LOST and move.key in moved else status
+    return statuses
+
+
+def dropped_text(lost: Iterable[MoveStatus]) -> str:
+    """Sentence about partitions and replicas that are dropped from a plan; empty: none."""
+    reasons = Counter(status.reason for status in lost)
+    shown = [f"{count(number, 'move')} dropped: {reason}" for reason, number in list(reasons.items())[:_SHOWN]]
+    more = reasons.total() - sum(list(reasons.values())[:_SHOWN])
+    return "; ".join([*shown, *([f"and {more} more"] if more else [])])
+
+
+def is_taken_over(plan: ReassignmentPlan, lost: Mapping[Any, MoveStatus]) -> bool:
+    """Whether others have changed so much of a plan that it is to stop. Bytes of deleted topics do not count."""
+    sizes: dict[Any, int] = {move.key: max(1, move.copied_bytes) for move in plan.moves}
+    sizes |= {move.key: max(1, move.copied_bytes) for move in plan.dir_moves}
+    changed = sum(sizes[key] for key, status in lost.items() if status.state is MoveState.CHANGED)
+    return changed * LOST_SHARE >= sum(sizes.values()) and changed > 0
 
 
 def status_of_partition(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> MoveStatus:
@@ -102,12 +130,9 @@ def status_of_partition(move: PartitionMove, topic: KafkaTopic | None, topic_id:
         topic: Present state of its topic; None: it does not exist.
         topic_id: Topic id that the plan was made for; empty: unknown.
     """
-    if topic is None:
-        return MoveStatus(MoveState.GONE, f"topic {move.topic} was deleted")
-    if topic_id and topic.topic_id and topic.topic_id != topic_id:
-        return MoveStatus(MoveState.GONE, f"topic {move.topic} was deleted and created again since the plan was made")
-    if move.partition >= len(topic.partitions):
-        return MoveStatus(MoveState.GONE, f"partition {named(move.key)} does not exist")
+    gone = gone_reason(topic, move.key, topic_id)
+    if topic is None or gone:
+        return MoveStatus(MoveState.GONE, gone)
     partition = topic.partitions[move.partition]
     if not partition.in_motion:
         return _resting(move, partition)
@@ -117,6 +142,15 @@ def status_of_partition(move: PartitionMove, topic: KafkaTopic | None, topic_id:
     return MoveStatus(
         MoveState.CHANGED, f"{named(move.key)} is being reassigned to {list(target)}, which is not in the plan"
     )
+
+
+def gone_reason(topic: KafkaTopic | None, key: Key, topic_id: str) -> str:
+    """Why a partition is not the one of the plan any more; empty: it is."""
+    if topic is None:
+        return f"topic {key[0]} was deleted"
+    if topic_id and topic.topic_id and topic.topic_id != topic_id:
+        return f"topic {key[0]} was deleted and created again since the plan was made"
+    return f"partition {named(key)} does not exist" if key[1] >= len(topic.partitions) else ""
 
 
 def _resting(move: PartitionMove, partition: KafkaPartition) -> MoveStatus:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
+from shedders.kafka_rebalance.execution.checks import (
+    ExecutionFinding,
+    directories_of,
+    findings,
+    settled_layout,
+)
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
@@ -28,8 +33,21 @@ from shedders.kafka_rebalance.execution.moves import (
     step_of,
 )
 from shedders.kafka_rebalance.execution.progress import ExecutionProgress, ProgressTimes, progress_of
-from shedders.kafka_rebalance.execution.session import ExecutionPlace
-from shedders.kafka_rebalance.execution.values import ExecutionEvent, ReplicaDir, named, replica_text, resource_text
+from shedders.kafka_rebalance.execution.session import ExecutionPlace, written
+from shedders.kafka_rebalance.execution.throttle import (
+    copies_in_flight,
+    needed_settings,
+    rates_in_force,
+    settings_to_add,
+)
+from shedders.kafka_rebalance.execution.values import (
+    ExecutionEvent,
+    ExecutionHistory,
+    ReplicaDir,
+    named,
+    replica_text,
+    resource_text,
+)
 from shedders.kafka_rebalance.planning.estimate import Estimate, estimate
 from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
 
@@ -37,7 +55,7 @@ if TYPE_CHECKING:
     from loaddata.samples.partitions import ClusterLayout
     from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.session import KnownPlan
-    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
+    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
     from shedders.kafka_rebalance.settings import PaceSettings
 
 
@@ -51,6 +69,9 @@ class ExecutionStatus:
         undriven_since_ms: Last sign of life of the last executor, where none is left and the plan is not done; else None.
         unsent: Partitions that no executor will start then.
         log_dirs: Moves between log directories, which `progress` counts by bytes only.
+        throttle_bytes_per_s: Highest rate that Kafka has on a broker that the plan throttles; None: one of them has none.
+        throttles: Rate that Kafka has on each of them; None: none.
+        unlisted: Topics with copies in flight that their lists of throttled replicas lack.
         throttles_left: Brokers and topics whose throttle is not restored yet.
         next_step: What an operator has to do, as a sentence; empty: nothing.
     """
@@ -68,6 +89,8 @@ class ExecutionStatus:
     progress: ExecutionProgress
     log_dirs: LogDirProgress
     throttle_bytes_per_s: int | None
+    throttles: Mapping[str, int | None]
+    unlisted: tuple[str, ...]
     throttles_left: tuple[str, ...]
     stop: Mapping[str, str] | None
     next_step: str
@@ -78,18 +101,23 @@ class ExecutionStatus:
 def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> ExecutionStatus:
     plan, past = known.plan, known.recorded
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-        seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).observe(full=True, configs=())
+        configs = tuple(sorted(past.throttle_before))
+        seen = ClusterPort(admin, plan, {}, timeout_s=place.timeout_s).observe(full=True, configs=configs)
     if seen.cluster_id != plan.cluster_id:
         raise ExecutionRefusedError(
             f"plan {plan.id} is for cluster {plan.cluster_id}, this is {seen.cluster_id}",
             hint="Name a plan of this cluster, or connect to the other cluster with --bootstrap-servers.",
         )
-    statuses = statuses_of(plan, seen.topics)
+    statuses = statuses_of(plan, seen.topics, past.moved)
     running = known.holder is not None and known.holder.plan_id == plan.id
     state = _state(past.state, past.stop, begun=bool(past.begun), running=running)
     present = seen.dirs or {}
-    dirs = dir_progress_of(plan, dir_statuses_of(plan, present, statuses), present)
-    moving = dirs.in_flight or any(status.state is MoveState.MOVING for status in statuses.values())
+    dirs = dir_progress_of(plan, dir_statuses_of(plan, seen.topics, present, statuses, past.dirs_moved), present)
+    moving = [key for key, status in statuses.items() if status.state is MoveState.MOVING]
+    rates = rates_in_force(past.throttle_before, seen.configs or {})
+    throttle = None if None in rates.values() else max((rate or 0 for rate in rates.values()), default=0) or None
+    needed = needed_settings(past.rate or 0, copies_in_flight(seen, moving), frozenset())
+    lists = settings_to_add(needed, seen.configs or {}) if past.rate else {}
     progress = progress_of(
         plan,
         statuses,
@@ -97,11 +125,12 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         seen.copied,
         ProgressTimes(
             now_ms=now_ms,
-            elapsed_s=_elapsed_s(past, now_ms=now_ms, goes_on=bool(moving) or state in _UNDER_WAY),
+            elapsed_s=_elapsed_s(past, now_ms=now_ms, goes_on=bool(moving or dirs.in_flight) or state in _UNDER_WAY),
             marks=past.marks,
             first=past.first_mark,
-            pace=_pace_of(place.settings.pace, past),
+            pace=_pace_of(place.settings.pace, past, throttle),
             driven=state == "running",
+            outpaced=frozenset(past.outpaced),
         ),
         dirs,
     )
@@ -119,7 +148,9 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         batches=past.batches,
         progress=progress,
         log_dirs=dirs,
-        throttle_bytes_per_s=past.rate,
+        throttle_bytes_per_s=throttle,
+        throttles={str(broker): bytes_per_s for broker, bytes_per_s in rates.items()},
+        unlisted=tuple(sorted(name for _, name in lists)),
         throttles_left=tuple(resource_text(resource) for resource in sorted(past.throttle_before)),
         stop=past.stop,
         next_step=_next_step(plan, state, past.stop),
@@ -140,12 +171,12 @@ def _elapsed_s(past: ExecutionHistory, *, now_ms: int, goes_on: bool) -> float:
     return max(0.0, (until_ms - past.began_at_ms) / 1_000)
 
 
-def _pace_of(pace: PaceSettings, past: ExecutionHistory) -> PaceSettings:
+def _pace_of(pace: PaceSettings, past: ExecutionHistory, throttle: int | None) -> PaceSettings:
     """The pace with which the plan is executed: as the journal has it, with the throttle in force."""
     kept = {name: value for name, value in past.pace.items() if name in type(pace).model_fields}
     with suppress(ValueError):  # written by another version
         pace = pace.model_validate(pace.model_dump() | kept)
-    return pace.model_copy(update={"throttle_bytes_per_s": past.rate})
+    return pace.model_copy(update={"throttle_bytes_per_s": throttle})
 
 
 def _next_step(plan: ReassignmentPlan, state: str, stop: Mapping[str, str] | None) -> str:
@@ -204,8 +235,8 @@ class DryRun:
     findings: tuple[ExecutionFinding, ...]
 
 
-def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool) -> DryRun:
-    layout = _present_layout(place, plan)
+def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, past: ExecutionHistory, *, accept_unmet: bool) -> DryRun:
+    layout = _present_layout(place, plan, past)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
     going = {step.key for step in steps}
@@ -219,13 +250,15 @@ def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool
         dir_bytes=sum(move.copied_bytes for move in dirs),
         waves=waves(steps, pace),
         estimate=estimate((move for move in plan.moves if move.key in going), place.settings, dirs),
-        findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
+        findings=tuple(
+            findings(plan, layout, past, begun=False, accept_unmet=accept_unmet, pace=pace, loads=written(place))
+        ),
     )
 
 
-def _present_layout(place: ExecutionPlace, plan: ReassignmentPlan) -> ClusterLayout:
+def _present_layout(place: ExecutionPlace, plan: ReassignmentPlan, past: ExecutionHistory) -> ClusterLayout:
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
-        return settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
+        return settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
 
 
 def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) -> list[PartitionStep]:
@@ -345,7 +378,7 @@ def _dirs_back(
 
 def way_back(place: ExecutionPlace, plan: ReassignmentPlan) -> ReassignmentPlan:
     """See `reverse`, for a live cluster."""
-    layout = _present_layout(place, plan)
+    layout = _present_layout(place, plan, ExecutionHistory())
     dirs: Mapping[ReplicaKey, ReplicaDir] = {}
     if plan.dir_moves:
         with open_admin(place.client, timeout_s=place.timeout_s) as admin:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shedders.kafka_rebalance.execution.forecast import forecast_s
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress
-from shedders.kafka_rebalance.execution.moves import MoveState
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState
 from shedders.kafka_rebalance.execution.values import ProgressMark
 from shedders.kafka_rebalance.settings import PaceSettings
 
@@ -92,9 +92,9 @@ def copied_bytes(
     )
     for move in plan.moves:
         status, planned = statuses.get(move.key), move.size_bytes or 0
-        if not planned:
-            continue
         state = None if status is None else status.state
+        if not planned or state in LOST:
+            continue
         if state not in {MoveState.MOVING, MoveState.PARTLY}:
             for broker in move.added:
                 result.take(move.leader_before, broker, planned if state in _ARRIVED else 0, planned)
@@ -155,6 +155,7 @@ class ProgressTimes:
         marks: Marks since the last change of the pace, in order.
         first: First mark of the execution; None: it has none.
         driven: Whether an executor starts the partitions that wait.
+        outpaced: Partitions that are written faster than they are copied: while one is in flight, no end is known.
     """
 
     now_ms: int
@@ -163,6 +164,7 @@ class ProgressTimes:
     first: ProgressMark | None = None
     pace: PaceSettings = field(default_factory=PaceSettings)
     driven: bool = True
+    outpaced: frozenset[Key] = frozenset()
 
 
 def full_rates_in_use(
@@ -241,7 +243,8 @@ def progress_of(
     """Compute the progress; see `copied_bytes` for the arguments."""
     now = copied_bytes(plan, statuses, topics, copied, dirs)
     counts = Counter(str(status.state) for status in statuses.values())
-    finished = counts[MoveState.DONE] == len(plan.moves) and dirs.done == dirs.total
+    lost = sum(counts[state] for state in LOST)
+    finished = counts[MoveState.DONE] + lost == len(plan.moves) and dirs.done == dirs.total
     in_flight = bool(counts[MoveState.MOVING] or dirs.in_flight)
     waiting = any(counts[state] for state in _UNSENT) or bool(dirs.waiting)
     baseline = _baseline(times)
@@ -254,7 +257,7 @@ def progress_of(
     left_s = in_flight_left_s = None
     if now.done == now.total:
         left_s = 0.0
-    elif rate:
+    elif rate and not any(statuses[key].state is MoveState.MOVING for key in times.outpaced if key in statuses):
         if now.in_flight_left:
             in_flight_left_s = now.in_flight_left / rate
         if times.driven or not waiting:

@@ -57,7 +57,7 @@ class Runner:
         self._failed = False
 
     def interrupt(self, by: str) -> None:
-        """End soon, after throttles are restored. For signal handlers."""
+        """End soon, after the throttles of what is not in flight are restored. For signal handlers."""
         self._interrupted = self._interrupted or by
 
     def run(self) -> ExecutionEnd:
@@ -103,7 +103,8 @@ class Runner:
     def _observe(self) -> Observation:
         now_s = self._now_s()
         full = self._full_at_s is None or now_s - self._full_at_s >= self._pace.full_look_s
-        seen = self._port.observe(full=full, configs=self._machine.unknown_configs)
+        machine = self._machine
+        seen = self._port.observe(full=full, configs=machine.configs_to_read(full=full), layout=machine.wants_layout)
         if full:
             self._full_at_s = now_s
         asked, replaced_by = self._ledger.read_requests()

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from loaddata.samples.admin import open_admin
+from loaddata.samples.kafka_cluster import read_layout, read_loads
+from loaddata.samples.sample_topic import SampleTopic
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
 from shedders.kafka_rebalance.execution.checks import findings, require_not_refused, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
@@ -33,6 +35,7 @@ from shedders.kafka_rebalance.execution.journal import (
     write_durable,
 )
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
+from shedders.kafka_rebalance.execution.purpose import leaving_brokers
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.state_topic import (
     Holder,
@@ -56,17 +59,19 @@ from shedders.kafka_rebalance.execution.values import (
 )
 from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_plan, to_json
 from statechannel.clocks import now_ms
+from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from loaddata.samples.partitions import ClusterLayout
+    from loaddata.samples.partitions import ClusterLayout, PartitionLoads
     from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
     from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
+SAMPLES_S = 3_600.0
 KEPT = (
     "throttle_bytes_per_s",
     "moves_per_broker",
@@ -126,6 +131,25 @@ def host_name() -> str:
     return f"{socket.gethostname()}/{booted}/{inside}"
 
 
+def history_of(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> ExecutionHistory:
+    """What folder and topic have of a plan that need not be known yet."""
+    there = () if book is None else book.book(plan_id).in_order()
+    return recorded(merged(read_journal(folder_of(place.root, plan_id)), there))
+
+
+def written(place: ExecutionPlace) -> PartitionLoads | None:
+    """What samples show of the last hour; None: there is no throttle, or there are no samples that can be read."""
+    sample = place.settings.sample
+    if place.settings.pace.throttle_bytes_per_s is None:
+        return None
+    window_s = min(sample.window_s, SAMPLES_S)
+    topic = SampleTopic(place.client, sample.topic, window_s=window_s, timeout_s=place.timeout_s)
+    with suppress(StateChannelError):  # only a warning needs them
+        read = read_loads(topic, now_ms=now_ms(), window_s=window_s, interval_s=sample.interval_s)
+        return None if read is None else read.loads
+    return None
+
+
 def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
     folder = folder_of(place.root, plan_id)
     of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
@@ -170,6 +194,7 @@ def execute(
     wait: Callable[[float], None],
     by: str,
     request: ExecutionRequest = ExecutionRequest.GO,
+    noted: Callable[[str], None] = lambda _text: None,
     runs: Callable[[Runner], None] = lambda _runner: None,
     shown: Callable[[ExecutionMachine, Observation], None] = lambda _machine, _seen: None,
 ) -> ExecutionEnd:
@@ -177,6 +202,7 @@ def execute(
 
     Args:
         wait: Waits for a number of seconds; may return early.
+        noted: Called with what an operator should know before it starts.
         runs: Called with the runner before it starts, for interrupts.
 
     Raises:
@@ -189,9 +215,13 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        check = partial(_checked, place, admin, plan, request, wait, accept_unmet=accept_unmet)
+        exists = topic.exists()
+        past = history_of(place, plan.id, topic.read() if exists else None)
+        check = partial(_checked, place, admin, plan, past, request, wait, noted, accept_unmet=accept_unmet)
         layout = check()
         topic.create(settings.replication_factor)
+        if not exists:
+            _keep_off_leaving(admin, plan, layout, topic.name)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
         waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
@@ -231,6 +261,17 @@ def execute(
         return runner.run()
 
 
+def _keep_off_leaving(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
+    """Move a state topic that was just created off brokers that the plan empties; Kafka may have placed it there."""
+    leaving = leaving_brokers(plan)
+    port = ClusterPort(admin, replace(plan, moves=(), dir_moves=()), {})
+    now = read_layout(admin, now_ms=0).topics[name].partitions[0].replicas
+    others = [broker.id for broker in layout.brokers if broker.alive and broker.id not in {*leaving, *now}]
+    target = (*(broker for broker in now if broker not in leaving), *others)[: len(now)]
+    if target and leaving & set(now):
+        port.submit({(name, 0): target})
+
+
 def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: str, **throttle: int | None) -> None:
     """Send a request to the executor of the plan, which reads it with its next observation; after an error it may be sent."""
     with place.topic() as topic:
@@ -241,20 +282,23 @@ def _checked(
     place: ExecutionPlace,
     admin: KafkaAdminClient,
     plan: ReassignmentPlan,
+    past: ExecutionHistory,
     request: ExecutionRequest,
     wait: Callable[[float], None],
+    noted: Callable[[str], None],
     *,
     accept_unmet: bool,
 ) -> ClusterLayout:
     """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
     settle_s = place.settings.pace.settle_s
-    layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
-    require_not_refused(
-        [finding for finding in results if finding.check == "cluster"]
-        if request is ExecutionRequest.CANCEL
-        else results
-    )
+    layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
+    pace, loads = place.settings.pace, None if request is ExecutionRequest.CANCEL else written(place)
+    results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet, pace=pace, loads=loads)
+    if request is ExecutionRequest.CANCEL:
+        results = [finding for finding in results if finding.check == "cluster"]
+    require_not_refused(results)
+    for finding in results:
+        noted(f"{finding.text}. {finding.hint}".rstrip(". "))
     return layout
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.moves import LOST, MoveState
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, dropped_text, is_taken_over
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
 
 if TYPE_CHECKING:
+    from loaddata.samples.partitions import KafkaPartition
     from shedders.kafka_rebalance.execution.log_dir_moves import LogDirMoves
     from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.values import Key, Observation, ReplicaKey
@@ -26,10 +27,16 @@ AFTER_MENDING: Final = "When that is fixed: `statechannel partitions resume`, or
 GO_ON: Final = "`statechannel partitions resume` continues, `cancel` reverts moves in flight."
 NEW_PLAN: Final = "End it with `statechannel partitions cancel`, then make a new plan."
 SHOWN: Final = 3
+OUTPACED_S: Final = 60.0
 
 
 class StopWatch:
-    """Watch for conditions that stop an execution, and their durations."""
+    """Watch for conditions that stop an execution, and their durations.
+
+    Attributes:
+        dropped: Moves that can no longer be carried out, since their partition is gone or in other hands.
+        outpaced: Partitions in flight whose leader has grown faster than the copy for a minute.
+    """
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings) -> None:
         self._plan = plan
@@ -41,7 +48,11 @@ class StopWatch:
         self._sizes: dict[Key, tuple[int, ...]] = {}
         self._progress: dict[Key | ReplicaKey, tuple[object, float]] = {}
         self._counts: dict[str, int] = {}
+        self.dropped: dict[Key | ReplicaKey, MoveStatus] = {}
         self.remarks: list[str] = []
+        self._races: dict[Key, tuple[float, int | None, int, int]] = {}
+        self._remarked: set[Key] = set()
+        self.outpaced: set[Key] = set()
 
     @property
     def extra_urps(self) -> frozenset[Key]:
@@ -63,7 +74,7 @@ class StopWatch:
 
     def held(self, now_s: float, why: Mapping[Key, str]) -> ExecutionStop | None:
         """Stop if no move is in flight and none may start, for these reasons."""
-        if not self._lasts(now_s, "held", bool(why), max(self._pace.urp_grace_s, self._pace.broker_grace_s)):
+        if not self.lasts(now_s, "held", bool(why), max(self._pace.urp_grace_s, self._pace.broker_grace_s)):
             return None
         shown = "; ".join(f"{named(key)}: {reason}" for key, reason in sorted(why.items())[:SHOWN])
         return ExecutionStop(
@@ -114,11 +125,15 @@ class StopWatch:
                 reason=f"this is cluster {seen.cluster_id}, the plan is for {self._plan.cluster_id}",
                 hint="Check --bootstrap-servers.",
             )
-        open_moves = (moves[key] for key, status in statuses.items() if status.state is not MoveState.DONE)
+        open_moves = (
+            moves[key]
+            for key, status in statuses.items()
+            if status.state is not MoveState.DONE and key not in self.dropped
+        )
         needed = {broker for move in open_moves for broker in move.after} | {broker for _, _, broker in dirs.open}
         yield from self._brokers(now_s, seen, needed)
         yield from self._lost(now_s, [*statuses.items(), *dirs.statuses.items()])
-        if self._lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
+        if self.lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
             shown = ", ".join(named(key) for key in sorted(self._extra)[:SHOWN])
             yield ExecutionStop(
                 kind=StopKind.URPS,
@@ -133,25 +148,35 @@ class StopWatch:
     def _brokers(self, now_s: float, seen: Observation, needed: set[int]) -> Iterator[ExecutionStop]:
         away = self._first_alive - seen.alive
         many = len(away) >= VANISHED_MIN and len(away) * VANISHED_SHARE >= len(self._first_alive)
-        if self._lasts(now_s, "vanished", many, self._pace.settle_s):
+        if self.lasts(now_s, "vanished", many, self._pace.settle_s):
             yield ExecutionStop(
                 kind=StopKind.BROKERS_VANISHED,
                 reason=f"brokers {sorted(away)} of {len(self._first_alive)} are not alive",
                 hint=AFTER_MENDING,
             )
         for broker in sorted(needed):
-            if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
+            if self.lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(
                     kind=StopKind.BROKER_AWAY,
                     reason=f"broker {broker}, which the plan needs, is not alive for {self._pace.broker_grace_s:g} s",
                     hint=AFTER_MENDING,
                 )
 
-    def _lost(self, now_s: float, statuses: Iterable[tuple[object, MoveStatus]]) -> Iterator[ExecutionStop]:
-        for key, status in statuses:
-            if self._lasts(now_s, ("lost", key), status.state in LOST, self._pace.settle_s):
-                kind = StopKind.TOPIC_GONE if status.state is MoveState.GONE else StopKind.CHANGED
-                yield ExecutionStop(kind=kind, reason=status.reason, hint=NEW_PLAN)
+    def _lost(self, now_s: float, statuses: Iterable[tuple[Key | ReplicaKey, MoveStatus]]) -> Iterator[ExecutionStop]:
+        """Drop moves that can no longer be carried out; the others go on, unless too many are in other hands."""
+        new = {
+            key: status
+            for key, status in statuses
+            if self.lasts(now_s, ("lost", key), status.state in LOST, self._pace.settle_s) and key not in self.dropped
+        }
+        self.dropped |= new
+        if new:
+            self.remarks.append(dropped_text(new.values()))
+        if is_taken_over(self._plan, self.dropped):
+            reason = (
+                f"others have changed a third or more of what the plan moves ({dropped_text(self.dropped.values())})"
+            )
+            yield ExecutionStop(kind=StopKind.CHANGED, reason=reason, hint=NEW_PLAN)
 
     def _stalled(
         self, now_s: float, seen: Observation, statuses: Mapping[Key, MoveStatus], dirs: LogDirMoves
@@ -163,6 +188,7 @@ class StopWatch:
             partition = seen.at(key)
             if seen.copied is not None:
                 self._sizes[key] = tuple(seen.copied.get((*key, broker), 0) for broker in partition.adding)
+                self._race(now_s, key, partition, seen.copied)
             copied = self._sizes.get(key, ()), partition.isr, partition.adding
             moving[key] = copied, f"{named(key)} is in flight to {list(partition.adding)}", "these brokers"
         for replica, size in dirs.in_flight.items():
@@ -180,8 +206,39 @@ class StopWatch:
                 )
         for place in set(self._progress) - set(moving):
             del self._progress[place]
+        self._races = {key: race for key, race in self._races.items() if key in moving}
+        self.outpaced &= set(self._races)
+        new = self.outpaced - self._remarked
+        if new:
+            self._remarked |= new
+            shown = ", ".join(named(key) for key in sorted(new)[:SHOWN]) + (
+                ", ..." if new - {*sorted(new)[:SHOWN]} else ""
+            )
+            self.remarks.append(
+                f"{shown}: written faster than copied, so there is no end: raise the throttle with `resume --throttle`"
+            )
 
-    def _lasts(self, now_s: float, condition: object, holds: bool, least_s: float) -> bool:
+    def _race(
+        self, now_s: float, key: Key, partition: KafkaPartition, copied: Mapping[tuple[str, int, int], int]
+    ) -> None:
+        """Compare the growth of a leader with that of its slowest copy, over a minute."""
+        leader, slowest = partition.leader, min(self._sizes[key], default=0)
+        size = 0 if leader is None else copied.get((*key, leader), 0)
+        since_s, of, size_then, slowest_then = self._races.setdefault(key, (now_s, leader, size, slowest))
+        if of != leader or now_s - since_s >= OUTPACED_S:
+            self._races[key] = (now_s, leader, size, slowest)
+        if of == leader and now_s - since_s >= OUTPACED_S:
+            ahead = size > size_then and size - size_then >= slowest - slowest_then
+            self.outpaced = self.outpaced | {key} if ahead else self.outpaced - {key}
+
+    def restart_races(self) -> None:
+        """The throttle has changed: what was measured before no longer holds."""
+        self._races.clear()
+        self._remarked.clear()
+        self.outpaced.clear()
+
+    def lasts(self, now_s: float, condition: object, holds: bool, least_s: float) -> bool:
+        """Whether a condition has held for so long."""
         if not holds:
             self._since.pop(condition, None)
             return False

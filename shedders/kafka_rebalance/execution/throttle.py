@@ -8,7 +8,7 @@ log directories have a throttle of their own, `replica.alter.log.dirs.io.max.byt
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,8 +24,9 @@ from shedders.kafka_rebalance.execution.values import (
 )
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.values import Configs, ExecutionHistory, Key, Resource
+    from shedders.kafka_rebalance.execution.values import Configs, ExecutionHistory, Key, Observation, Resource
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
 
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
@@ -39,6 +40,8 @@ LISTS: Final = (LEADERS, FOLLOWERS)
 EVERYTHING: Final = "*"
 BROKER: Final = "broker"
 TOPIC: Final = "topic"
+REMOVALS_MAX: Final = 2
+"""Removals of a setting by others after which nothing new starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,15 @@ class Copy:
     key: Key
     sources: frozenset[int]
     adding: frozenset[int]
+
+
+def copies_in_flight(seen: Observation, moving: Iterable[Key]) -> list[Copy]:
+    partitions = ((key, seen.at(key)) for key in moving)
+    return [
+        Copy(key, frozenset(partition.replicas) - frozenset(partition.adding), frozenset(partition.adding))
+        for key, partition in partitions
+        if partition.adding
+    ]
 
 
 def resources_of(plan: ReassignmentPlan) -> tuple[Resource, ...]:
@@ -75,6 +87,20 @@ def needed_settings(
     for topic, named in lists.items():
         settings[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
     return settings
+
+
+def rates_in_force(throttled: Configs, present: Configs) -> dict[int, int | None]:
+    """Least rate that Kafka has on each throttled broker that answers; None: one that was set is missing.
+
+    Args:
+        throttled: Resources with the names of the settings that were set.
+    """
+    rates: dict[int, int | None] = {}
+    for resource, names in throttled.items():
+        if resource[0] == BROKER and resource in present:
+            values = [present[resource].get(name) for name in names if name in EVERY_RATE]
+            rates[int(resource[1])] = min((int(value or 0) for value in values), default=0) or None
+    return rates
 
 
 def settings_to_add(
@@ -139,20 +165,30 @@ def _entries(value: str | None) -> list[str]:
     return [entry.strip() for entry in (value or "").split(",") if entry.strip()]
 
 
+def removed_text(resource: Resource) -> str:
+    return f"another tool removes the throttle of {' '.join(resource)} again and again"
+
+
 class Throttling:
     """Throttle of an execution. Pure: configurations come in by `learn`, changes go out as effects.
 
     Args:
-        rate: Bytes per second of each broker; None: no throttle.
         recorded: State of earlier executors, to which the owner adds the events of this one.
 
     Attributes:
         refusals: Consecutive changes that were not accepted; `reason` of the last.
+        remarks: Sentences for the journal; the owner takes them.
+        removed_again: Resource whose throttle another tool has removed twice; None: none.
     """
 
-    def __init__(self, plan: ReassignmentPlan, rate: int | None, recorded: ExecutionHistory) -> None:
+    def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
         self._own = own_entries(plan)
-        self._rate = rate
+        self._rate = pace.throttle_bytes_per_s
+        self._settle_s = pace.settle_s
+        # Whether the rate was asked for, and so replaces those that others have set; else theirs stay.
+        self._asked = str(self._rate) not in recorded.rates
+        self._put: dict[tuple[Resource, str], tuple[str, float]] = {}
+        self._removals: Counter[tuple[Resource, str]] = Counter()
         # Updated with recorded events, never before: a step may end between an effect and its event.
         self._before = recorded.throttle_before
         self._rates = recorded.rates
@@ -161,6 +197,8 @@ class Throttling:
         self._fresh: frozenset[Resource] = frozenset()
         self.refusals = 0
         self.reason = ""
+        self.remarks: list[str] = []
+        self.removed_again: Resource | None = None
 
     @property
     def rate(self) -> int | None:
@@ -176,19 +214,24 @@ class Throttling:
         wanted_ones = self._resources if self._rate is not None else frozenset[tuple[str, str]]()
         return tuple(sorted((wanted_ones | set(self._before)) - set(self._known)))
 
+    def to_read(self, *, full: bool) -> tuple[Resource, ...]:
+        """Resources whose configuration an observation must have: a full one all that are throttled, as others change them."""
+        return tuple(sorted({*self.unknown, *self._before})) if full else self.unknown
+
     def change(self, rate: int | None) -> None:
-        self._rate = rate
+        self._rate, self._asked = rate, True
 
     def learn(self, configs: Configs) -> None:
         """Take in present configurations; called for each observation, even without any."""
         self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
 
-    def take_result(self, effect: SetConfigs, answer: CallAnswer) -> None:
+    def take_result(self, effect: SetConfigs, answer: CallAnswer, now_s: float) -> None:
         """Take in the result of a change: accepted ones are known, all others must be read again."""
         for resource, changes in effect.changes.items():
             if answer.outcome is CallOutcome.ACCEPTED and resource not in answer.refused:
                 self._known.setdefault(resource, {}).update(changes)
+                self._put.update({(resource, name): (value or "", now_s) for name, value in changes.items()})
             else:
                 self._known.pop(resource, None)
         failed = answer.outcome is not CallOutcome.ACCEPTED or bool(answer.refused)
@@ -196,7 +239,9 @@ class Throttling:
         if failed:
             self.reason = answer.reason or "; ".join(sorted(set(answer.refused.values())))
 
-    def needed(self, copies: Iterable[Copy], alive: frozenset[int], disks: Iterable[int] = ()) -> list[Effect] | None:
+    def needed(
+        self, now_s: float, copies: Iterable[Copy], alive: frozenset[int], disks: Iterable[int] = ()
+    ) -> list[Effect] | None:
         """Effects that throttle these copies, in order; None: configurations are unknown, so no move may start.
 
         Args:
@@ -209,8 +254,9 @@ class Throttling:
             if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
                 rates = {name: str(self._rate) for name in former if name in EVERY_RATE}
                 needed[resource] = rates | needed.get(resource, {})
-        changes = settings_to_add(needed, self._known)
+        changes = self._missing(now_s, needed)
         if not changes:
+            self._asked = False
             return []
         if not self._seen_now(changes):
             return None
@@ -219,8 +265,43 @@ class Throttling:
             for change in changes
             if not needed[change].keys() <= self._before.get(change, {}).keys()
         }
-        facts = {"rate": self._rate, "before": before}
-        return [JournalWrite(event=ExecutionEvent.THROTTLE, facts=facts), SetConfigs(changes=changes)]
+        write = JournalWrite(event=ExecutionEvent.THROTTLE, facts={"rate": self._rate, "before": before})
+        known = not before and str(self._rate) in self._rates
+        return [*(() if known else (write,)), SetConfigs(changes=changes)]
+
+    def _missing(
+        self, now_s: float, needed: Mapping[Resource, Mapping[str, str]]
+    ) -> dict[Resource, dict[str, str | None]]:
+        """Changes that are needed, without what others have set, or what may not be visible yet. What others removed is noted."""
+        result: dict[Resource, dict[str, str | None]] = {}
+        for resource, settings in settings_to_add(needed, self._known).items():
+            former, known, removed = self._before.get(resource, {}), self._known.get(resource, {}), []
+            for name, value in settings.items():
+                present, wanted = known.get(name), set(_entries(needed[resource][name]))
+                text, at_s = self._put.get((resource, name), ("", -self._settle_s))
+                put = set(_entries(text))
+                theirs = name in former and present not in {None, *self._rates} and (put or present != former[name])
+                if now_s - at_s < self._settle_s and wanted <= put:
+                    continue
+                if theirs and name in EVERY_RATE and not self._asked:
+                    continue
+                result.setdefault(resource, {})[name] = value
+                missing = wanted & put - set(_entries(present))
+                if missing and former and resource in self._known and (name in LISTS or present is None):
+                    removed.append(name)
+            if removed:
+                self._note_removed(resource, removed)
+        return result
+
+    def _note_removed(self, resource: Resource, names: list[str]) -> None:
+        for name in names:
+            self._removals[resource, name] += 1
+            del self._put[resource, name]  # counted
+        if max(self._removals[resource, name] for name in names) == REMOVALS_MAX:
+            self.removed_again = resource
+            self.remarks.append(f"{removed_text(resource)}: nothing new starts")
+        elif self.removed_again != resource:
+            self.remarks.append(f"another tool removed {', '.join(names)} of {' '.join(resource)}: set again")
 
     def restore(self, resources: Iterable[Resource]) -> list[Effect]:
         """Effects that restore these resources; call again until `left` has none of them.

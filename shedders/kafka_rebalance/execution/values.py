@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import ClusterLayout, KafkaPartition, KafkaTopic
 
 Key = tuple[str, int]
 """Topic and partition."""
@@ -72,6 +72,7 @@ class Observation:
             this time.
         configs: Throttle settings of the brokers and topics of the plan; None: not read this time.
         dirs: Log directories of the plan's replicas that change them, of brokers that answer; None: not read this time.
+        layout: The whole cluster; None: not read this time.
         replaced_by: Other executor that has taken over the plan; empty: none.
     """
 
@@ -83,6 +84,7 @@ class Observation:
     copied: Mapping[tuple[str, int, int], int] | None = None
     configs: Configs | None = None
     dirs: Mapping[ReplicaKey, ReplicaDir] | None = None
+    layout: ClusterLayout | None = None
     asked: OperatorRequests = field(default_factory=OperatorRequests)
     replaced_by: str = ""
 
@@ -175,15 +177,16 @@ class StopKind(StrEnum):
     """Kind of an execution's end."""
 
     DONE = "done"
+    UNMET = "unmet"
     CANCELLED = "cancelled"
     BROKER_AWAY = "broker-away"
     BROKERS_VANISHED = "brokers-vanished"
-    TOPIC_GONE = "topic-gone"
     CHANGED = "changed"
     URPS = "under-replicated"
     STALLED = "stalled"
     REFUSED = "refused"
     HELD = "held"
+    THROTTLE_REMOVED = "throttle-removed"
     OTHER_CLUSTER = "other-cluster"
     REPLACED = "replaced"
     KAFKA_AWAY = "kafka-away"
@@ -218,6 +221,7 @@ class ExecutionEvent(StrEnum):
     CANCELLING = "cancelling"
     PACE = "pace"
     PROGRESS = "progress"
+    OUTPACED = "outpaced"
     REMARK = "remark"
     STOPPING = "stopping"
     ENDED = "ended"
@@ -266,6 +270,7 @@ class ExecutionHistory:
         stop: Kind, reason and hint of the end, if it has ended.
         marks: Marks of the progress since the executor, the throttle or a pause has last changed.
         first_mark: First mark since `began_at_ms`.
+        outpaced: Partitions that are written faster than they are copied.
     """
 
     begun: int = 0
@@ -287,6 +292,7 @@ class ExecutionHistory:
     marks: list[ProgressMark] = field(default_factory=list)
     first_mark: ProgressMark | None = None
     remarks: list[str] = field(default_factory=list)
+    outpaced: set[Key] = field(default_factory=set)
     _started_at_ms: int = 0
 
     def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
@@ -301,6 +307,7 @@ class ExecutionHistory:
                 self.state, self.stop, self.ended_at_ms = ExecutionEvent.BEGUN, None, 0
                 self.refused.clear()
                 self.marks.clear()
+                self.outpaced.clear()
                 self.pace.update(event.get("pace") or {})
             case ExecutionEvent.BATCH:
                 self.batches = max(self.batches, int(event["batch"]))
@@ -334,6 +341,9 @@ class ExecutionHistory:
             case ExecutionEvent.PACE:
                 self.pace.update(event["pace"])
                 self.marks.clear()
+                self.outpaced.clear()
+            case ExecutionEvent.OUTPACED:
+                self.outpaced = {(str(topic), int(partition)) for topic, partition in event["partitions"]}
             case ExecutionEvent.PROGRESS:
                 mark = ProgressMark(
                     at_ms=int(event.get("at_ms", 0)), bytes_done=int(event["bytes_done"]), busy_s=float(event["busy_s"])

@@ -1,26 +1,31 @@
-"""An execution ends by itself, says why, and puts the throttles back; pause, cancel and the way back."""
+"""An execution ends by itself, says why, and leaves throttles to what is in flight; pause, cancel and the way back."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
-from loaddata.samples.partitions import ClusterLayout, KafkaBroker
+from loaddata.samples.partitions import PartitionLoad, PartitionLoads
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.checks import findings, require_not_refused
 from shedders.kafka_rebalance.execution.journal import StateFolderError
 from shedders.kafka_rebalance.execution.overview import reverse
+from shedders.kafka_rebalance.execution.progress import progress_of
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
+    ExecutionEnd,
+    ExecutionHistory,
     ExecutionRequest,
+    Key,
     OperatorRequests,
     StopKind,
 )
-from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import BrokerChange, BrokerFigures, ReassignmentPlan
 from shedders.kafka_rebalance.settings import PaceSettings
-from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, make_plan, move, run
+from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
 
 PACE = PaceSettings(
     throttle_bytes_per_s=1_000,
@@ -50,10 +55,61 @@ def change(twin: Twin) -> None:
     part.replicas, part.isr = [4, 5], {4, 5}
 
 
+def change_third(twin: Twin) -> None:
+    change(twin)
+    part = twin.parts["t1", 2]
+    part.replicas, part.isr = [4, 5], {4, 5}
+
+
 def move_elsewhere(twin: Twin) -> None:
     part = twin.parts["t0", 2]
-    part.adding, part.removing, part.replicas = [4], [1], [4, 2, 1]
-    twin.speed_bytes = 0
+    part.adding, part.removing, part.replicas, part.size_bytes = [4], [1], [4, 2, 1], 10**9
+
+
+def recreate(twin: Twin) -> None:
+    twin.topic_ids["t1"] = "new"
+    for key in [("t1", 1), ("t1", 2)]:
+        del twin.parts[key]
+
+
+DROPS: list[tuple[str, Callable[[Twin], Any], str, set[Key]]] = [
+    ("deleted", delete, "topic t1 was deleted", {("t1", n) for n in range(3)}),
+    ("created again, smaller", recreate, "created again", {("t1", n) for n in range(3)}),
+    ("changed", change, "t0-2 has replicas [4, 5]", {("t0", 2)}),
+    ("moved by others", move_elsewhere, "t0-2 is being reassigned to [4, 2]", {("t0", 2)}),
+]
+
+
+@pytest.mark.parametrize("at", [1, 4, 8])
+@pytest.mark.parametrize(("name", "doing", "expected", "lost"), DROPS, ids=[item[0] for item in DROPS])
+def test_what_can_no_longer_be_moved_is_dropped_and_the_rest_goes_on(
+    name: str, doing: Callable[[Twin], Any], expected: str, lost: set[Key], at: int
+) -> None:
+    """At any moment, also for whoever continues; the plan may be begun afterwards."""
+    twin, plan = world(speed=15)
+    ledger = At({at: lambda: doing(twin)})
+    ledger.kills = [40]
+    end, _ = run(twin, plan, PACE, ledger)
+    assert end.stop.kind is StopKind.DONE, end.stop
+    assert expected in end.stop.reason
+    assert any(expected in text for text in ledger.recorded().remarks)
+    for step in plan.moves:
+        assert step.key in lost or tuple(twin.parts[step.key].replicas) == step.after
+    assert not any(twin.configs.values())
+    require_not_refused(findings(plan, twin.layout(), ledger.recorded(), begun=True, accept_unmet=False))
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+
+
+def test_what_was_moved_is_not_judged_again() -> None:
+    twin, plan = world(speed=60)
+    ledger = At({})
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+    for part in twin.parts.values():
+        part.replicas, part.isr, part.leader = [4, 5], {4, 5}, 4
+    past = ledger.recorded()
+    assert not [each for each in findings(plan, twin.layout(), past, begun=True, accept_unmet=False) if each.refused]
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind, end.stop.reason, len(twin.set_out)) == (StopKind.DONE, "", len(plan.moves))
 
 
 def stall(twin: Twin) -> None:
@@ -72,10 +128,7 @@ STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
         StopKind.BROKERS_VANISHED,
         "brokers [4, 5] of 5",
     ),
-    ("topic deleted", delete, StopKind.TOPIC_GONE, "topic t1 was deleted"),
-    ("topic made anew", lambda twin: twin.topic_ids.update(t1="new"), StopKind.TOPIC_GONE, "created again"),
-    ("replicas changed", change, StopKind.CHANGED, "t0-2 has replicas [4, 5]"),
-    ("moved by others", move_elsewhere, StopKind.CHANGED, "t0-2 is being reassigned to [4, 2]"),
+    ("a third is changed", change_third, StopKind.CHANGED, "t0-2 has replicas [4, 5]"),
     ("no progress", stall, StopKind.STALLED, "without progress"),
     ("others fall behind", grow_urps, StopKind.URPS, "other-0"),
 ]
@@ -85,16 +138,85 @@ STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
 def test_it_stops_by_itself_and_says_why(
     name: str, doing: Callable[[Twin], Any], kind: StopKind, expected: str
 ) -> None:
-    twin, plan = world(speed=15)
+    twin, plan = world(speed=3)
     ledger = At({4: lambda: doing(twin)})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is kind, end.stop
     assert expected in end.stop.reason
     assert end.stop.hint
-    away = {("broker", str(entry)) for entry in twin.back}
-    assert set(end.throttles_left) <= away  # a broker that is away cannot be asked
-    assert {key for key, value in twin.configs.items() if value} == set(end.throttles_left)
     assert ledger.events[-1]["kind"] == str(kind)
+    keeps_throttles_of_what_is_in_flight(twin, ledger, plan, end)
+
+
+def keeps_throttles_of_what_is_in_flight(twin: Twin, ledger: Ledger, plan: ReassignmentPlan, end: ExecutionEnd) -> None:
+    """Of nothing else, but for a broker that is away and cannot be asked; whoever continues or cancels removes them."""
+    going = {key for key, part in twin.parts.items() if part.moving and key[0] != "other"}
+    users = {("broker", str(broker)) for key in going for broker in twin.parts[key].replicas}
+    users |= {("topic", key[0]) for key in going} | {("broker", str(entry)) for entry in twin.back}
+    left = {key for key, value in twin.configs.items() if value}
+    assert going
+    assert left == set(end.throttles_left) <= users
+    assert ledger.recorded().throttle_before.keys() == left
+    speed, twin.speed_bytes, twin.unthrottled = twin.speed_bytes, 1, 0
+    twin.wait(1.0)
+    assert twin.unthrottled == 0
+    twin.speed_bytes = max(speed, 15)
+    twin.parts.pop(("other", 0), None)
+    twin.wait(1_000)
+    ledger.asked = OperatorRequests(request=ExecutionRequest.CANCEL)
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.CANCELLED
+    assert not any(twin.configs.values())
+
+
+@pytest.mark.parametrize(("written", "outpaced"), [(2, False), (60, True)])
+def test_what_is_written_faster_than_it_is_copied_is_remarked_and_no_end_is_forecast(
+    written: int, outpaced: bool
+) -> None:
+    twin, plan = world(speed=40, count=1)
+    twin.parts["t0", 0].size_bytes = 2_500
+    ledger, wait = At({}), twin.wait
+    left: list[float | None] = []
+
+    def write(length_s: float) -> None:
+        twin.parts["t0", 0].size_bytes += written
+        wait(length_s)
+
+    def look() -> None:
+        machine, seen = ledger.runner._machine, twin.observe(full=True, configs=())
+        times = machine.times(twin.now_s)
+        left.append(progress_of(plan, machine.statuses, seen.topics, seen.copied, times).left_s)
+
+    def ask() -> None:
+        look()
+        twin.speed_bytes = 400
+        ledger.asked = OperatorRequests(throttle_changed=True, throttle_bytes_per_s=5_000)
+
+    twin.wait = write  # type: ignore[method-assign]
+    ledger._doing.update({50: look, 75: ask, 82: look})
+    end, _ = run(twin, plan, PACE, ledger)
+    past = ledger.recorded()
+    assert (end.stop.kind, past.outpaced) == (StopKind.DONE, set())
+    assert left[0] is not None
+    assert (left[1] is None, len(past.remarks)) == (outpaced, outpaced)
+    assert all("t0-0" in text and "resume --throttle" in text for text in past.remarks)
+    assert left[2] is not None
+
+
+def test_a_throttle_below_what_is_written_is_noted_before() -> None:
+    twin, plan = world(count=2)
+    loads = PartitionLoads(
+        of={("t0", 0): PartitionLoad(bytes_in_per_s=300), ("t1", 0): PartitionLoad(bytes_in_per_s=200)}
+    )
+
+    def noted(bytes_per_s: int | None, together: int = 2) -> list[str]:
+        pace = PaceSettings(throttle_bytes_per_s=bytes_per_s, moves_per_broker=together)
+        past = ExecutionHistory()
+        every = findings(plan, twin.layout(), past, begun=True, accept_unmet=False, pace=pace, loads=loads)
+        return [each.text for each in every if each.check == "throttle" and not each.refused]
+
+    assert [len(noted(rate)) for rate in (None, 1_001, 1_000, 500)] == [0, 0, 1, 2]
+    assert len(noted(601, 1)) == 0
+    assert "broker 1" in noted(1_000)[0]
 
 
 def test_a_broker_that_comes_back_in_time_is_waited_for() -> None:
@@ -223,13 +345,13 @@ def test_cancel_takes_back_what_is_under_way_in_its_old_order_and_rollback_undoe
     assert set(map(tuple, lists)) == {(1, 2), (3, 2)}, "both have to be seen, and no other order"
     assert not any(part.moving for part in twin.parts.values())
     assert not any(twin.configs.values())
-    back = reverse(plan, layout_of(twin), made_at_ms=1)
+    back = reverse(plan, twin.layout(), made_at_ms=1)
     assert len(back.moves) == lists.count([3, 2])
     end, _ = run(twin, back, PACE, Ledger())
     assert end.stop.kind is StopKind.DONE
     assert {tuple(part.replicas) for part in twin.parts.values()} == {(1, 2)}
     assert {part.leader for part in twin.parts.values()} == {1}
-    assert reverse(plan, layout_of(twin), made_at_ms=1).moves == ()
+    assert reverse(plan, twin.layout(), made_at_ms=1).moves == ()
 
 
 def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
@@ -252,15 +374,9 @@ def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
     assert seen == [{"1000"}, {"500"}, set()]
 
 
-def layout_of(twin: Twin, **more: Any) -> ClusterLayout:
-    brokers = tuple(KafkaBroker(id=broker, alive=broker in twin.alive) for broker in sorted({*twin.alive, *twin.back}))
-    return ClusterLayout(cluster_id=more.get("cluster_id", CLUSTER), brokers=brokers, topics=twin.topics())
-
-
 REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
     ("a broker away", lambda twin: twin.kill_broker(3, for_s=9), "brokers that the plan needs are not alive: 3"),
-    ("topic deleted", delete, "topic t1 was deleted"),
-    ("replicas changed", change, "t0-2 has replicas [4, 5]"),
+    ("replicas changed", change_third, "t0-2 has replicas [4, 5]"),
     (
         "another reassignment",
         lambda twin: twin.parts.update({("x", 0): Part([4, 1], {1}, 1, adding=[4])}),
@@ -272,17 +388,19 @@ REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
 @pytest.mark.parametrize(("name", "doing", "expected"), REFUSED, ids=[item[0] for item in REFUSED])
 def test_a_plan_that_does_not_fit_any_more_is_refused(name: str, doing: Callable[[Twin], Any], expected: str) -> None:
     twin, plan = world()
-    require_not_refused(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+    past = ExecutionHistory()
+    require_not_refused(findings(plan, twin.layout(), past, begun=False, accept_unmet=False))
     doing(twin)
     with pytest.raises(ExecutionRefusedError) as refused:
-        require_not_refused(findings(plan, layout_of(twin), begun=False, accept_unmet=False))
+        require_not_refused(findings(plan, twin.layout(), past, begun=False, accept_unmet=False))
     assert expected in str(refused.value)
     assert refused.value.hint
     assert refused.value.exit_code == 3
 
 
-def test_a_journal_that_cannot_be_written_ends_it_and_throttles_are_put_back_all_the_same() -> None:
+def test_a_journal_that_cannot_be_written_ends_it_and_what_is_in_flight_keeps_its_throttle() -> None:
     twin, plan = world(speed=10)
+    twin.parts["t1", 0].size_bytes = 1_000
     ledger = At({})
     write = ledger.write
 
@@ -294,19 +412,27 @@ def test_a_journal_that_cannot_be_written_ends_it_and_throttles_are_put_back_all
     ledger.write = full  # type: ignore[method-assign]
     with pytest.raises(StateFolderError, match="No space left"):
         run(twin, plan, PACE, ledger)
-    assert "throttle" in ledger.names()
+    ledger.write = write  # type: ignore[method-assign]
+    assert ledger.recorded().throttle_before
+    assert any(part.moving for part in twin.parts.values())
+    twin.wait(1.0)
+    assert twin.unthrottled == 0
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
     assert not any(twin.configs.values())
 
 
-def test_an_interrupt_puts_throttles_back_and_leaves_what_is_under_way() -> None:
+@pytest.mark.parametrize("unthrottle", [False, True])
+def test_an_interrupt_leaves_what_is_in_flight_its_throttle_unless_asked_to_remove_it(unthrottle: bool) -> None:
     twin, plan = world(speed=10)
     ledger = At({})
     ledger._doing[5] = lambda: ledger.runner.interrupt("ended by SIGTERM")
-    end, _ = run(twin, plan, PACE, ledger)
-    assert (end.stop.kind, end.stop.reason, end.throttles_left) == (StopKind.INTERRUPTED, "ended by SIGTERM", ())
+    end, _ = run(twin, plan, PACE.model_copy(update={"unthrottle": unthrottle}), ledger)
+    assert (end.stop.kind, end.stop.reason) == (StopKind.INTERRUPTED, "ended by SIGTERM")
     assert any(part.moving for part in twin.parts.values())
-    assert not any(twin.configs.values())
-    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
+    if unthrottle:
+        assert (end.throttles_left, any(twin.configs.values())) == ((), False)
+    else:
+        keeps_throttles_of_what_is_in_flight(twin, ledger, plan, end)
 
 
 def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what_it_leaves() -> None:
@@ -323,5 +449,62 @@ def test_a_kafka_that_does_not_answer_is_borne_for_a_while_and_then_it_says_what
 
 def test_a_plan_for_another_cluster_is_refused() -> None:
     twin, plan = world()
+    other = twin.layout("other")
     with pytest.raises(ExecutionRefusedError, match="for cluster twin, this is other"):
-        require_not_refused(findings(plan, layout_of(twin, cluster_id="other"), begun=True, accept_unmet=True))
+        require_not_refused(findings(plan, other, ExecutionHistory(), begun=True, accept_unmet=True))
+
+
+PURPOSES: list[tuple[str, dict[str, Any], Callable[[Twin], Any], str]] = [
+    ("new topic", {"mode": "remove-brokers", "subjects": [1]}, lambda twin: add(twin, "late"), "broker 1 still has"),
+    ("new partition", {"mode": "remove-brokers", "subjects": [1]}, lambda twin: add(twin, "t0", 3), "t0-3"),
+    ("in any mode", {"mode": "rebalance", "offline_brokers": [1]}, lambda twin: add(twin, "late"), "late-0"),
+    ("demoted", {"mode": "demote", "subjects": [1]}, lambda twin: add(twin, "late"), "broker 1 still leads"),
+    ("offline", {"mode": "fix-offline"}, lambda twin: add(twin, "late", dead=True), "late-0"),
+    (
+        "a directory",
+        {"mode": "remove-log-dirs", "log_dirs": [[1, "/a"]]},
+        lambda twin: add(twin, "late"),
+        "/a of broker 1",
+    ),
+    ("no purpose", {"mode": "rebalance"}, lambda twin: add(twin, "late"), ""),
+    ("nothing came", {"mode": "remove-brokers", "subjects": [1]}, lambda twin: None, ""),
+]
+
+
+def add(twin: Twin, topic: str, number: int = 0, *, dead: bool = False) -> None:
+    twin.parts[topic, number] = Part([9], {9}, None) if dead else Part([1, 2], {1, 2}, 1)
+    if twin.dirs:
+        twin.dirs |= {(topic, number, broker): "/a" for broker in twin.parts[topic, number].replicas}
+
+
+@pytest.mark.parametrize(("name", "request_", "doing", "expected"), PURPOSES, ids=[item[0] for item in PURPOSES])
+def test_the_end_looks_at_the_purpose_again(
+    name: str, request_: dict[str, Any], doing: Callable[[Twin], Any], expected: str
+) -> None:
+    twin, plan = world(speed=60)
+    plan = replace(plan, request=request_)
+    if name == "a directory":
+        twin.dirs = {(*key, broker): "/b" for key, part in twin.parts.items() for broker in part.replicas}
+    ledger = At({4: lambda: doing(twin)})
+    end, _ = run(twin, plan, PACE, ledger)
+    assert (end.stop.kind is StopKind.UNMET, end.throttles_left) == (bool(expected), ()), end.stop
+    assert expected in end.stop.reason
+    assert not expected or f"--{request_['mode'].replace('rebalance', 'offline-brokers')}" in end.stop.hint
+    assert ("--entity-name 1 --add-config 'cordoned.log.dirs=[/a]'" in end.stop.hint) == (name == "a directory")
+    if expected:
+        twin.parts = {key: part for key, part in twin.parts.items() if key in {move.key for move in plan.moves}}
+        twin.dirs.clear()
+        assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+
+
+def test_what_a_plan_was_to_leave_is_not_unmet() -> None:
+    twin, plan = world(speed=60)
+    add(twin, "canary")
+    after = BrokerFigures(replicas=1, leaders=1, disk_bytes=None, bytes_in_per_s=None, bytes_out_per_s=None, cpu=None)
+    change = BrokerChange(
+        id=1, rack=None, alive=True, before=after, after=after, replicas_in=0, replicas_out=0, bytes_in=0, bytes_out=0
+    )
+    plan = replace(plan, request={"mode": "remove-brokers", "subjects": [1]}, brokers=(change,))
+    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
+    add(twin, "late")
+    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.UNMET

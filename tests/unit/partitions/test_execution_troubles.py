@@ -1,7 +1,7 @@
 """What goes wrong around an execution: executors in turn, full disks, settings that cannot be read, plans changed by hand."""
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,7 @@ from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
     ExecutionHistory,
+    ExecutionRequest,
     JournalWrite,
     OperatorRequests,
     StopKind,
@@ -75,6 +76,78 @@ def test_what_others_set_meanwhile_stays_also_where_it_was_read_long_ago() -> No
     end, _ = run(twin, plan, PACE.model_copy(update={"throttle_bytes_per_s": 1_000}), At({6: set_theirs}))
     assert (end.stop.kind, end.throttles_left) == (StopKind.DONE, ())
     assert {key: value for key, value in twin.configs.items() if value} == theirs
+
+
+REMOVED = {
+    "rates of all": lambda twin: [twin.configs[item].clear() for item in list(twin.configs) if item[0] == "broker"],
+    "a rate of one": lambda twin: twin.configs["broker", "3"].pop("follower.replication.throttled.rate"),
+    "a list": lambda twin: twin.configs["topic", "t0"].pop("leader.replication.throttled.replicas", None),
+    "lists of all": lambda twin: [twin.configs[item].clear() for item in list(twin.configs) if item[0] == "topic"],
+}
+WATCHED = PACE.model_copy(update={"full_look_s": 1.0, "settle_s": 1.0})
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("remove", REMOVED.values(), ids=REMOVED)
+def test_a_throttle_that_another_tool_removes_is_put_back_with_a_remark(
+    remove: Callable[[Twin], Any], paused: bool
+) -> None:
+    twin, plan = world()
+    twin.speed_bytes = 6
+    ledger = At({})
+
+    def removing() -> None:
+        remove(twin)
+        ledger.asked = OperatorRequests(request=ExecutionRequest.PAUSE if paused else ExecutionRequest.GO)
+
+    def goes_on() -> None:
+        twin.unthrottled = 0
+        ledger.asked = OperatorRequests(request=ExecutionRequest.GO)
+
+    ledger._doing.update({8: removing, 12: goes_on})
+    end, _ = run(twin, plan, WATCHED, ledger)
+    assert (end.stop.kind, end.throttles_left, twin.unthrottled) == (StopKind.DONE, (), 0)
+    remarks = [event["text"] for event in ledger.events if event["event"] == "remark"]
+    assert remarks
+    assert all("another tool removed" in text and "throttled" in text for text in remarks)
+    assert not any(twin.configs.values())
+
+
+def test_if_others_remove_it_again_nothing_new_starts_and_the_end_has_a_reason() -> None:
+    twin, plan = world()
+    twin.speed_bytes = 6
+    started: list[int] = []
+
+    def remove() -> None:
+        started.append(sum(twin.set_out.values()))
+        REMOVED["a rate of one"](twin)
+
+    ledger = At({8: remove, 14: remove})
+    end, _ = run(twin, plan, WATCHED, ledger)
+    assert (end.stop.kind, end.throttles_left) == (StopKind.THROTTLE_REMOVED, ())
+    assert "broker 3" in end.stop.reason
+    assert started[0] == started[1] == sum(twin.set_out.values()) < len(plan.moves)
+    assert not any(part.moving for part in twin.parts.values())
+    assert run(twin, plan, WATCHED, ledger)[0].stop.kind is StopKind.DONE
+
+
+def test_a_rate_that_others_raise_or_lower_stays_until_another_one_is_asked_for() -> None:
+    twin, plan = world()
+    twin.speed_bytes = 6
+    seen: list[str] = []
+    ledger = At({})
+
+    def look() -> None:
+        seen.append(twin.configs["broker", "1"][RATE])
+
+    def ask() -> None:
+        look()
+        ledger.asked = OperatorRequests(throttle_changed=True, throttle_bytes_per_s=500)
+
+    ledger._doing.update({8: lambda: twin.configs["broker", "1"].update({RATE: "55"}), 12: ask, 16: look})
+    end, _ = run(twin, plan, WATCHED, ledger)
+    assert (end.stop.kind, seen) == (StopKind.DONE, ["55", "500"])
+    assert not [event for event in ledger.events if event["event"] == "remark"]
 
 
 def test_settings_that_cannot_be_read_hold_it_and_the_end_says_so() -> None:
@@ -118,10 +191,11 @@ def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
     """Else whoever goes on later would put back what was there long ago, over what an operator has set since."""
     _, plan = world(1)
     past = ExecutionHistory()
-    throttling = Throttling(plan, 1_000, past)
+    throttling = Throttling(plan, PACE, past)
     configs: dict[tuple[str, str], dict[str, str]] = {item: {} for item in throttling.unknown}
     throttling.learn(configs)
-    effects = throttling.needed([Copy(("t0", 0), frozenset({1, 2}), frozenset({3}))], frozenset({1, 2, 3})) or []
+    copies = [Copy(("t0", 0), frozenset({1, 2}), frozenset({3}))]
+    effects = throttling.needed(0.0, copies, frozenset({1, 2, 3})) or []
     for effect in effects:
         if isinstance(effect, JournalWrite):
             past.take({"event": effect.event, **effect.facts})
@@ -178,7 +252,7 @@ def test_the_pace_that_was_asked_for_holds_after_an_end_that_put_throttles_back(
     ledger = At({})
     ledger.write("begun", {"executor": "a", "pace": {"throttle_bytes_per_s": 1_000, "one_replica": True}})
     ledger._doing[5] = lambda: ledger.runner.interrupt("ended by SIGINT")
-    end, _ = run(twin, plan, PACE, ledger)
+    end, _ = run(twin, plan, PACE.model_copy(update={"unthrottle": True}), ledger)
     assert end.stop.kind is StopKind.INTERRUPTED
     past = ledger.recorded()
     assert past.rate is None, "it was put back"
@@ -228,8 +302,6 @@ def test_events_of_two_executors_under_one_number_are_both_kept_in_turn() -> Non
 
 
 def test_who_has_waited_for_another_executor_is_told_so() -> None:
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest  # noqa: PLC0415
-
     topic = FakeTopic()
     assert not _claim(topic, "p", "a", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
     topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])

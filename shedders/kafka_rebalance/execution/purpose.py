@@ -1,0 +1,91 @@
+"""The purpose of a plan: what is to be empty, lead nothing, or be online at its end; looked at again there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from shedders.kafka_rebalance.execution.values import named
+from shedders.kafka_rebalance.planning.request import PlanMode
+from shedders.model.amounts import count
+
+if TYPE_CHECKING:
+    from loaddata.samples.partitions import ClusterLayout
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+
+_SHOWN: Final = 5
+_MODES: Final = frozenset({PlanMode.REMOVE_BROKERS, PlanMode.DEMOTE, PlanMode.FIX_OFFLINE, PlanMode.REMOVE_LOG_DIRS})
+
+
+def has_purpose(plan: ReassignmentPlan) -> bool:
+    return plan.request.get("mode") in _MODES or bool(plan.request.get("offline_brokers"))
+
+
+def leaving_brokers(plan: ReassignmentPlan) -> frozenset[int]:
+    """Brokers that the plan empties."""
+    subjects = plan.request.get("subjects") or () if plan.request.get("mode") == PlanMode.REMOVE_BROKERS else ()
+    return frozenset({*subjects, *(plan.request.get("offline_brokers") or ())})
+
+
+def unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> tuple[str, ...]:
+    """Sentences about what came since the plan was made; what the plan itself leaves there was accepted."""
+    return tuple(_unmet(plan, layout))
+
+
+def _unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
+    mode, subjects = plan.request.get("mode"), plan.request.get("subjects") or ()
+    left = {broker.id: broker.after for broker in plan.brokers}
+    partitions = [((topic.name, partition.partition), partition) for topic, partition in layout.partitions()]
+    for broker in sorted(leaving_brokers(plan)):
+        names = [named(key) for key, partition in partitions if broker in partition.replicas]
+        if len(names) > (left[broker].replicas if broker in left else 0):
+            yield f"broker {broker} still has {_listed(names, 'replica')}"
+    for broker in subjects if mode == PlanMode.DEMOTE else ():
+        names = [named(key) for key, each in partitions if each.leader == broker]
+        if len(names) > (left[broker].leaders if broker in left else 0):
+            yield f"broker {broker} still leads {_listed(names, 'partition')}"
+    if plan.infeasible:  # it was accepted that some of them stay
+        return
+    offline = [named(key) for key, partition in partitions if partition.offline]
+    if mode == PlanMode.FIX_OFFLINE and offline:
+        yield f"{_listed(offline, 'partition')}: replicas are offline"
+    going = {(int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()}
+    for broker_id, path in sorted(going):
+        dirs = next((broker.log_dirs for broker in layout.brokers if broker.id == broker_id), ())
+        names = [named((topic, number)) for each in dirs if each.path == path for topic, number, _ in each.replicas]
+        if names:
+            yield f"log directory {path} of broker {broker_id} still has {_listed(names, 'replica')}"
+
+
+def _listed(names: list[str], what: str) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{count(len(names), what)}: {', '.join(names[:_SHOWN])}{more}"
+
+
+def cordon_hint(plan: ReassignmentPlan, layout: ClusterLayout) -> str:
+    """How to keep Kafka from placing new replicas on what is to be emptied; empty: it does not, or it cannot be kept from it."""
+    going: dict[int, list[str]] = {}
+    subjects = leaving_brokers(plan)
+    asked = {(int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()}
+    for broker in layout.brokers:
+        for each in broker.log_dirs:
+            if each.cordoned is False and (broker.id in subjects or (broker.id, each.path) in asked):
+                going.setdefault(broker.id, []).append(each.path)
+    values = {broker: "*" if broker in subjects else f"[{','.join(paths)}]" for broker, paths in going.items()}
+    commands = [
+        f"`kafka-configs --bootstrap-server ADDRESS --alter --entity-type brokers --entity-name {broker} "
+        f"--add-config 'cordoned.log.dirs={value}'`"
+        for broker, value in values.items()
+    ]
+    return f"{' and '.join(commands)} keeps Kafka from placing anything new there" if commands else ""
+
+
+def next_plan(plan: ReassignmentPlan) -> str:
+    """Command that plans what is unmet."""
+    request, mode = plan.request, str(plan.request.get("mode"))
+    if mode not in _MODES:
+        mode = "offline-brokers"
+    ids = request.get("offline_brokers" if mode == "offline-brokers" else "subjects") or ()
+    dirs = [f"{broker}:{path}" for broker, path in request.get("log_dirs") or ()]
+    options = " ".join(f"--{mode} {value}".rstrip() for value in dirs or [",".join(map(str, ids))])
+    return f"Plan again: `statechannel partitions plan {options} --out PLAN`."
