@@ -115,7 +115,7 @@ class ChannelTable:
             TableChangedError: Another job writes this table.
         """
         begun_ms = self._wall_ms()
-        base = self._store.latest()
+        base = self._store.latest(mend=True)
         places = self._places(base)
         self._recover(base)
         if not self._clean:
@@ -150,12 +150,9 @@ class ChannelTable:
         """Put the batches of each day that is over in all partitions into one."""
         newest = [place.newest_ms for place in places.values() if place.position]
         today = day_of(min(newest, default=0))
-        if not self._compacts or today == self._compacted_before:
-            return
-        for day in self._archive.to_compact(today):
-            count = self._archive.compact(self._session, day, from_arrow_schema(ARCHIVE))
-            _log.info("compacted a day of the archive", day=day, batches=count)
-        self._compacted_before = today
+        if self._compacts and today != self._compacted_before:
+            self._archive.compact_days(self._session, today, from_arrow_schema(ARCHIVE))
+            self._compacted_before = today
 
     def _recover(self, base: Pointer | None) -> None:
         if self._clean:

@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -160,7 +160,8 @@ def measured(session: SparkSession, metrics: JobMetrics, port: int | None) -> It
     try:
         yield metrics
     finally:
-        session.streams.removeListener(metrics)
+        with suppress(Exception):  # its JVM may have ended, which must not hide what happened first
+            session.streams.removeListener(metrics)
         if server is not None:
             server.shutdown()
             server.server_close()

@@ -58,7 +58,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     from spark.channel.table import ChannelTable, TableFigures
     from spark.core.archive import Archive
     from spark.core.metrics import JobMetrics, run_measured
-    from spark.core.store import SnapshotStore
+    from spark.core.store import SnapshotStore, new_checkpoint
 
     topic = ChannelTopic(
         streaming.client, streaming.channel, streaming.kafka(), accept_lost_head=options.accept_lost_head
@@ -81,7 +81,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     refuse_foreign(root, JOB, "views")
     metrics = JobMetrics(JOB)
     figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)
-    figures.begins(store.latest())
+    figures.begins(store.latest(mend=True))
 
     def take(frame: DataFrame, _: int) -> None:
         figures.took(table.process(raw_rows(frame)))
@@ -93,7 +93,8 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
         if options.accept_lost_head:
             source["failOnDataLoss"] = "false"  # `check` finds the same, and what is missing
         rows = session.readStream.format("kafka").options(**source).load()
-        writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", streaming.checkpoint)
+        writer = rows.writeStream.queryName(JOB).foreachBatch(work)
+        writer = writer.option("checkpointLocation", new_checkpoint(streaming.checkpoint))
         return writer.trigger(**streaming.trigger()).start()
 
     run_measured(session, streaming, metrics, start=start, take=take, stop=stop)
