@@ -124,9 +124,9 @@ class ChannelTopic:
             return "earliest"
         return self._json({number: position or EARLIEST for number, position in positions.items()})
 
-    def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
-        """Rows of `schemas.RAW` of partitions up to these offsets; from their beginning where no start is given."""
-        return raw_rows(self.read(session, ends, starts, {"includeHeaders": "true"}))
+    def whole(self, session: SparkSession, ends: Mapping[int, int]) -> DataFrame:
+        """Rows of `schemas.RAW` of partitions up to these offsets."""
+        return raw_rows(self.read(session, ends, {}, {"includeHeaders": "true"}))
 
     def read(
         self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int], options: Mapping[str, str]

@@ -70,7 +70,7 @@ class ChannelTable:
     """View and archive of one channel.
 
     Args:
-        whole_log: Reads partitions up to the first offsets (exclusive), from the second ones on or else from their beginning.
+        whole_log: Reads partitions up to these offsets, exclusive.
         check: Sees that the topic can still be read from these positions on; says where its partitions begin and end.
         changes: Receives each snapshot that the pointer has named.
         compacts: Put the batches of days that are over into one.
@@ -84,7 +84,7 @@ class ChannelTable:
         store: SnapshotStore,
         archive: Archive,
         *,
-        whole_log: Callable[[Mapping[int, int], Mapping[int, int]], DataFrame],
+        whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], Mapping[int, OffsetBounds]],
         changes: PublishedChanges | None = None,
         compacts: bool = True,
@@ -95,7 +95,7 @@ class ChannelTable:
         self._store = store
         self._archive = archive
         self._whole_log = JoinSettlement(
-            log.partitions, log.compaction_lag_ms, lambda ends, starts: with_group(whole_log(ends, starts)), wall_ms
+            log.partitions, log.compaction_lag_ms, lambda ends: with_group(whole_log(ends)), wall_ms
         )
         self._check = check
         self._changes = changes
@@ -183,7 +183,7 @@ class ChannelTable:
         surveyed: BatchSurvey,
         began: Began,
     ) -> tuple[Pointer, BatchOutcome]:
-        rows, surveyed, steps, older = self._whole_log.settle(places, rows, surveyed, began)
+        rows, steps, older = self._whole_log.settle(places, rows, surveyed, began)
         for number, seen in surveyed.seen.items():
             if number not in steps:
                 steps[number] = go_on(self._log.partitions, number, places[number], seen)

@@ -47,10 +47,9 @@ class LogTopic:
         self.records: list[RecordRead] = []
         self.first = 0
 
-    def whole(self, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
+    def whole(self, ends: Mapping[int, int]) -> DataFrame:
         """As the job reads it for a join."""
-        asked = {number: range(starts.get(number, 0), end) for number, end in ends.items()}
-        return frame_of(self.session, [r for r in self.records if r.offset in asked.get(r.partition, ())])
+        return frame_of(self.session, [r for r in self.records if r.offset < ends.get(r.partition, 0)])
 
     def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
         """Where it begins and ends; nothing is ever wrong with it."""
