@@ -119,9 +119,7 @@ class ChannelTopic:
         return bounds_of
 
     def first(self, positions: Mapping[int, int]) -> str:
-        """Where a query without a checkpoint begins, for `startingOffsets`."""
-        if not any(positions.values()):
-            return "earliest"
+        """Where a query begins, for `startingOffsets`."""
         return self._json({number: position or EARLIEST for number, position in positions.items()})
 
     def whole(self, session: SparkSession, ends: Mapping[int, int]) -> DataFrame:

@@ -45,6 +45,7 @@ _OTHERS = "_others"
 _DAY = re.compile(r"dt=[0-9]{4,6}-[0-9]{2}-[0-9]{2}")
 _BATCH = re.compile(r"batch=([0-9]{12})")
 _OURS = re.compile(r"[_.].*|batch=[0-9]{12}(?:/[_.][^/]*|/[^/]+\.parquet)?")
+_FILE = re.compile(r"[^_.].*\.parquet")
 _PARTITION_COLUMN = "batch"
 """Compacted days of an earlier version have it in their files too, which other readers of Parquet refuse."""
 _log = logging.getLogger(__name__)
@@ -73,7 +74,6 @@ class Archive:
         self.root = Folder(uri)
         self._counted = pa.schema([(counted, pa.string())])
         self._order = order
-        self._looked_at: set[str] = set()
 
     def days(self) -> list[str]:
         """Names of the folders of days, sorted."""
@@ -93,9 +93,7 @@ class Archive:
                 files += [
                     StoredFile(batch, info.path)
                     for info in sorted(infos, key=lambda info: info.base_name)
-                    if info.type == fs.FileType.File
-                    and info.base_name.endswith(".parquet")
-                    and not info.base_name.startswith(("_", "."))
+                    if info.type == fs.FileType.File and _FILE.fullmatch(info.base_name)
                 ]
         return files
 
@@ -201,14 +199,9 @@ class Archive:
         return [day for day in self.days() if day < before and (len(self.batches(day)) > 1 or self._is_too_wide(day))]
 
     def _is_too_wide(self, day: str) -> bool:
-        if day in self._looked_at:
-            return False
-        self._looked_at.add(day)
         with suppress(OSError, pa.ArrowException):  # whoever reads its records will say what is wrong with them
-            for file in self.stored_files([day]):
-                with self.root.files.open_input_file(file.path) as opened:
-                    if _PARTITION_COLUMN in pq.read_schema(opened).names:
-                        return True
+            schemas = (pq.read_schema(file.path, filesystem=self.root.files) for file in self.stored_files([day]))
+            return any(_PARTITION_COLUMN in schema.names for schema in schemas)
         return False
 
     def compact_days(self, session: SparkSession, before: str, schema: StructType | None) -> None:
@@ -216,11 +209,10 @@ class Archive:
         for day in self.to_compact(before):
             try:
                 count = self.compact(session, day, schema)
+                _log.info("compacted %s of %s: %d batches are one now", day, self.root.uri, count)
             except Exception as error:
                 _log.warning("%s of %s stays as it is: %s", day, self.root.uri, gist(str(error)))
                 self._settle()
-            else:
-                _log.info("compacted %s of %s: %d batches are one now", day, self.root.uri, count)
 
     def compact(self, session: SparkSession, day: str, schema: StructType | None) -> int:
         """Put the batches of a closed day into one, in the order of the log; no other process may write the archive meanwhile.

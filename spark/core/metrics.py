@@ -81,15 +81,13 @@ class JobMetrics(StreamingQueryListener):
         self.batches = self._counter("batches", "Batches done.")
         self.input_rows = self._counter("input_rows", "Rows read, repeated ones too.")
         self.failures = self._counter("query_failures", "Queries that ended with an error.")
-        self.active = self._gauge("queries", "Queries that run.")
         self.batch_s = self._gauge("batch_seconds", "How long the last batch took.")
         self.lag = self._gauge(
             "lag_records", "Records to the end of the log after the last batch.", "topic", "partition"
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        del event
-        self.active.labels(self._job).inc()
+        """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
@@ -104,7 +102,6 @@ class JobMetrics(StreamingQueryListener):
         """Nothing to do: the figures of the last batch stand."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self.active.labels(self._job).dec()
         if event.exception:
             self.failures.labels(self._job).inc()
 

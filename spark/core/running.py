@@ -125,27 +125,24 @@ def gist(text: str) -> str:
     return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."
 
 
-def cause_of_error(error: BaseException, text: str) -> QueryEndCause | None:
-    """What the surroundings did; None for any other error: that is a bug.
-
-    Args:
-        text: All that is known of it.
-    """
+def surroundings(error: Exception, spark_says: str = "") -> tuple[QueryEndCause, str] | None:
+    """What Spark, its JVM or a file system did, and the gist of it; None for any other error: one of ours, or a bug."""
     # Help is read where there is no Spark, and needs this module.
     import pyarrow as pa
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    if isinstance(error, PySparkException | Py4JError):
-        return cause_of(text)
-    if isinstance(error, ConnectionError | EOFError) and not isinstance(error, BrokenPipeError):
-        return QueryEndCause.JVM_ENDED  # file systems have other errors
-    if isinstance(error, MemoryError):
-        return QueryEndCause.OTHER
-    if isinstance(error, OSError | pa.ArrowException) and not isinstance(error, BrokenPipeError):
-        cause = cause_of(text)
-        return cause if cause in {QueryEndCause.NO_ROOM, QueryEndCause.STORE_AWAY} else QueryEndCause.FILES_UNUSABLE
-    return None
+    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
+    cause = cause_of(text)
+    if isinstance(error, BrokenPipeError) or not isinstance(
+        error, PySparkException | Py4JError | OSError | EOFError | MemoryError | pa.ArrowException
+    ):
+        return None
+    if isinstance(error, ConnectionError | EOFError):
+        cause = QueryEndCause.JVM_ENDED  # file systems have other errors
+    elif isinstance(error, OSError | pa.ArrowException) and not isinstance(error, MemoryError):
+        cause = cause if cause in {QueryEndCause.NO_ROOM, QueryEndCause.STORE_AWAY} else QueryEndCause.FILES_UNUSABLE
+    return cause, gist(text)
 
 
 STOP_TIMEOUT_S = 30.0
@@ -278,22 +275,19 @@ def run_query(
             except _AwayError as away:
                 if stop.is_set():
                     return
+                cause, why = away.args
                 tries = 1 if work and work.done > done_before else tries + 1
                 if tries > retries:
-                    raise _failure(away.cause, f"{away} (tried {tries} times)") from away.__cause__
+                    raise _failure(cause, f"{why} (tried {tries} times)") from away.__cause__
                 pause_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2 ** (tries - 1))
-                say(f"{away.cause}: {away}; start {tries} of {retries} in {pause_s:.0f} s")
+                say(f"{cause}: {why}; start {tries} of {retries} in {pause_s:.0f} s")
                 stop.wait(pause_s)
             else:
                 return
 
 
 class _AwayError(Exception):
-    """What may answer again soon does not."""
-
-    def __init__(self, cause: QueryEndCause, why: str) -> None:
-        super().__init__(why)
-        self.cause = cause
+    """What may answer again soon does not: the cause, and why."""
 
 
 def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Work | None, timeout_s: float) -> None:
@@ -334,17 +328,12 @@ def _raise_on_failure(query: StreamingQuery) -> None:
 
 def _raise(error: Exception, spark_says: str) -> None:
     """Say in our words what ended the query."""
-    if isinstance(error, StateChannelError):
-        if error.exit_code == ExitCode.KAFKA_AWAY:
-            raise _AwayError(QueryEndCause.KAFKA_AWAY, str(error)) from error
+    if isinstance(error, StateChannelError) and error.exit_code == ExitCode.KAFKA_AWAY:
+        raise _AwayError(QueryEndCause.KAFKA_AWAY, str(error)) from error
+    if (named := surroundings(error, spark_says)) is None:
         raise error
-    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
-    cause = cause_of_error(error, text)
-    if cause is None:
-        raise error
-    if cause in {QueryEndCause.KAFKA_AWAY, QueryEndCause.STORE_AWAY}:
-        raise _AwayError(cause, gist(text)) from error
-    raise _failure(cause, gist(text)) from error
+    passing = named[0] in {QueryEndCause.KAFKA_AWAY, QueryEndCause.STORE_AWAY}
+    raise (_AwayError if passing else _failure)(*named) from error
 
 
 def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
@@ -374,11 +363,7 @@ def spark_errors() -> Iterator[None]:
     """
     try:
         yield
-    except StateChannelError:
-        raise
     except Exception as error:
-        text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
-        cause = cause_of_error(error, text)
-        if cause is None:
+        if (named := surroundings(error)) is None:
             raise
-        raise _failure(cause, gist(text)) from error
+        raise _failure(*named) from error

@@ -191,8 +191,8 @@ class SnapshotStore:
         return next((copy for folder in folders if (copy := (folder / f"_{name}").read()) is not None), None)
 
     def write(self, name: str, content: bytes, sequence: int) -> None:
-        """Write a small file, with a copy in the folder of the snapshot that it is about."""
-        for place in (self.folder(sequence) / f"_{name}", self.root / name):
+        """Write a small file, then its copy in the folder of the snapshot that it is about."""
+        for place in (self.root / name, self.folder(sequence) / f"_{name}"):
             place.write(content)
 
     def folder(self, sequence: int) -> Folder:

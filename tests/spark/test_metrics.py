@@ -28,7 +28,9 @@ def test_a_batch_shows_in_the_figures_and_over_http(session, tmp_path):
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", str(tmp_path / "c"))
     with measured(session, metrics, port):
         run_query(writer.trigger(availableNow=True).start, stop=stop, work=work)
-        wait_until(lambda: metrics.registry.get_sample_value("statechannel_spark_queries", {"job": "test-job"}) == 0)
+        wait_until(
+            lambda: metrics.registry.get_sample_value("statechannel_spark_batches_total", {"job": "test-job"}) == 1
+        )
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
             page = answer.read().decode()
     assert 'statechannel_spark_input_rows_total{job="test-job"} 3.0' in page

@@ -304,10 +304,12 @@ def test_a_compaction_that_fails_leaves_the_day_and_goes_on(archive, kill, caplo
     assert DAYS[0] in caplog.text
     real = Folder.move_to
     for step in range(3):
-        left = [real] * step
+        fails = iter([*[False] * step, True])
 
-        def move_to(folder, other, left=left):
-            left.pop()(folder, other)
+        def move_to(folder, other, fails=fails):
+            if next(fails, False):
+                raise OSError("[Errno 5] Input/output error")
+            real(folder, other)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Folder, "move_to", move_to)
