@@ -89,7 +89,8 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     def start(work: Work) -> StreamingQuery:
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
-        source = streaming.source(streaming.channel) | {"startingOffsets": topic.first(positions)}
+        source = streaming.source(streaming.channel) | topic.first(positions)
+        del source["subscribe"]  # a topic may have extra partitions, which are not used
         if options.accept_lost_head:
             source["failOnDataLoss"] = "false"  # `check` finds the same, and what is missing
         rows = session.readStream.format("kafka").options(**source).load()

@@ -44,11 +44,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def log_of(
-    kafka: Kafka, name: str, seed: int, knobs: str = "junky", **settings: str
+    kafka: Kafka, name: str, seed: int, knobs: str = "junky", *, unused: int = 0
 ) -> tuple[LogInKafka, list[RecordRead]]:
     generated = loggen.generate(seed, replace(KNOBS[knobs], partitions=2))
-    log = LogInKafka(kafka.bootstrap_servers, name, 2)
-    log.create(**settings)
+    log = LogInKafka(kafka.bootstrap_servers, name, 2 + unused)
+    log.create()
     return log, [record_of(line) for line in generated.lines]
 
 
@@ -152,11 +152,13 @@ def test_killed_at_random_and_damaged(
 
     for name in ("move_to", "remove", "write"):
         monkeypatch.setattr(Folder, name, mortal(getattr(Folder, name)))
-    log, records = log_of(kafka, topic_prefix, 38)
-    job, size = Job(session, log, tmp_path, {"max_offsets_per_trigger": 20}), max(1, len(records) // ROUNDS)
+    log, records = log_of(kafka, topic_prefix, 38, unused=1)
+    records.sort(key=lambda record: record.offset)
+    job, half = Job(session, log, tmp_path, {"max_offsets_per_trigger": 20}), len(records) // 2
+    log.write(records[:half])  # a channel of this age uses the partitions that have records
+    cuts = [half + (len(records) - half) * number // ROUNDS for number in range(ROUNDS + 1)]
     rng, killed = Random(38), 0
     for number, how in zip(range(ROUNDS), cycle(DAMAGES), strict=False):
-        log.write(records[number * size : (number + 1) * size])
         left = rng.randrange(1, 30)
         try:
             job.run()
@@ -164,8 +166,8 @@ def test_killed_at_random_and_damaged(
             killed += 1
         left = sys.maxsize
         DAMAGES[how](tmp_path)
+        log.write(records[cuts[number] : cuts[number + 1]])
         print(f"round {number}: {killed} killed; then {how}")
-    log.write(records[ROUNDS * size :])
     job.run()
     job.check(records)
     assert killed > 0
