@@ -91,7 +91,7 @@ _MEANINGS = {
     QueryEndCause.STORE_AWAY: _Meaning(
         r"AWS Error (?:NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE)|curlCode"
         r"|Connection timed out|No route to host|Network is unreachable|Host is down|Stale file handle|TimeoutError"
-        r"|java\.net\.(?:\w*ConnectException|UnknownHostException|SocketTimeoutException|NoRouteToHostException|SocketException)"
+        r"|java\.net\.(?:\w*ConnectException|UnknownHostException|SocketTimeoutException|NoRouteToHostException)"
         r"|SafeModeException|StandbyException|Unable to execute HTTP request|Status Code: 50[0-4]",
         ExitCode.TABLE_UNUSABLE,
         "See whether the file system of table and checkpoint answers, then start the job again: it goes on where it was.",

@@ -112,9 +112,8 @@ class Folder:
             self._sync(*Path(self.path).rglob("*"), self.path)
 
     def _sync(self, *paths: str | Path) -> None:
-        if not isinstance(self.files, fs.LocalFileSystem):
-            return  # object stores have what they have acknowledged
-        for path in paths:
+        # Object stores have what they have acknowledged.
+        for path in paths if isinstance(self.files, fs.LocalFileSystem) else ():
             number = os.open(path, os.O_RDONLY)
             try:
                 os.fsync(number)
@@ -160,25 +159,21 @@ class SnapshotStore:
             TableFormatError: The pointer is not one of this version's.
         """
         content = (self.root / POINTER).read()
-        if content is not None and (pointer := self._parsed(content)) is not None:
+        if (pointer := self._parsed(content)) is not None:
             return pointer
-        copy = self.copy_of(POINTER)
-        pointer = None if copy is None else self._parsed(copy)
-        if copy is None or pointer is None:
-            if content is None and copy is None:
-                return None
+        copy = self.copy_of(POINTER) or b""
+        if (pointer := self._parsed(copy)) is not None:
+            _log.warning("%s has no sound pointer: its copy in snapshot %d counts", self.root.uri, pointer.sequence)
+            if mend:
+                (self.root / POINTER).write(copy)
+        elif content is not None or copy:
             raise TableFormatError(self.root.uri, "its pointer cannot be read")
-        _log.warning(
-            "the pointer of %s is lost or damaged: the copy in its snapshot %d counts", self.root.uri, pointer.sequence
-        )
-        if mend:
-            (self.root / POINTER).write(copy)
         return pointer
 
-    def _parsed(self, content: bytes) -> Pointer | None:
+    def _parsed(self, content: bytes | None) -> Pointer | None:
         """None where this is no pointer."""
         try:
-            loaded = orjson.loads(content)
+            loaded = orjson.loads(content or b"")
             if (version := loaded["format"]) == FORMAT:
                 return Pointer(int(loaded["sequence"]), loaded["meta"])
         except (KeyError, TypeError, ValueError):
