@@ -235,7 +235,7 @@ class ChannelTable:
         folder = self._store.folder(sequence)
         if not folder.exists():
             raise TableFormatError(self._store.root.uri, f"its pointer names the snapshot {sequence}, which is gone")
-        return self._session.read.schema(_STATE_TYPE).parquet(folder.pattern)
+        return self._session.read.schema(_STATE_TYPE).parquet(f"{folder.pattern}/*.parquet")
 
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""

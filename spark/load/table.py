@@ -102,7 +102,7 @@ class LoadTable:
         return held
 
     def _view(self, base: Pointer, kind: ReportKind) -> DataFrame:
-        return self._spark.read.parquet(f"{self.views.folder(base.sequence).pattern}/{kind}")
+        return self._spark.read.parquet(f"{self.views.folder(base.sequence).pattern}/{kind}/*.parquet")
 
     def write_history(
         self, rows: DataFrame, judged: Sequence[JudgedRecord], topic_ids: Mapping[str, str], base: Pointer | None

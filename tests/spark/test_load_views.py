@@ -264,6 +264,8 @@ def test_a_day_that_is_over_becomes_one_batch(world) -> None:
         "dt=2025-06-16/batch=000000000002",
     ]
     assert world.history() == sorted([*before, ("broker-load", 2, "taken", "")])
+    for folder in (world.folder / "table").glob("views/v=*/*/"):
+        (folder / "x.parquet.tmp").write_text("somebody's")
     world.started()
     world.take(record("b1", offset=3, seq=4, timestamp_ms=later_ms, written_at_ms=later_ms))
     assert len(world.history()) == 6
