@@ -2,7 +2,7 @@
 
 A batch is written beside the archive and moved in folder by folder. Until the pointer of the table names its sequence it does not
 count: the next attempt removes it. Nothing but `dt=*/batch=*/*.parquet` belongs to the archive, and nothing else is read. Names
-that begin with `_` or `.` are scratch; anything else is somebody's, and is moved out of what is replaced or removed.
+that begin with `_` or `.` are scratch; anything else belongs to others, and is moved out of what is replaced or removed.
 
 The check sees whether an archive holds each record that the pointer of its table says it holds, and each of them once.
 """
@@ -205,7 +205,7 @@ class Archive:
         return False
 
     def compact_days(self, session: SparkSession, before: str, schema: StructType | None) -> None:
-        """`compact` the days before this one. One that cannot be is as good as it was: that is no reason to end a job."""
+        """`compact` the days before this one. One that cannot be stays as good as it was, and the job goes on."""
         for day in self.to_compact(before):
             try:
                 count = self.compact(session, day, schema)

@@ -171,7 +171,7 @@ class SnapshotStore:
         return pointer
 
     def _parsed(self, content: bytes | None) -> Pointer | None:
-        """None where this is no pointer."""
+        """The pointer; None for any other content."""
         try:
             loaded = orjson.loads(content or b"")
             if (version := loaded["format"]) == FORMAT:

@@ -74,7 +74,10 @@ def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
 
 def archived(folder: Path) -> list[dict[str, Any]]:
     """All rows of the archive, in the order of the log, read without Spark."""
-    result = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
+    files = sorted(map(str, (folder / "archive").glob("dt=*/batch=*/*.parquet")))
+    result = ds.dataset(
+        files, format="parquet", partitioning="hive", partition_base_dir=str(folder / "archive")
+    ).to_table()
     rows: list[dict[str, Any]] = result.to_pylist()
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
