@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     SHUTDOWN_LATE = 19  # the budget ran out; the leader repairs what is left
     BROKER_STOPPED = 20  # a broker ended for another reason, which it names
     JOB_IN_USE = 21  # another Spark job works on this checkpoint or table
-    TABLE_UNUSABLE = 22  # a folder does not hold what this version of the jobs writes
+    TABLE_UNUSABLE = 22  # a folder cannot be read or written, or does not hold what this version of the jobs writes
     SPARK_FAILED = 23  # Spark did not start, or ended the query; the message says why
     SPARK_MISSING = 24  # the extra `spark`, Java or the connector's jars are not there
     EXTRA_MISSING = 25  # the command needs libraries of an extra that is not installed

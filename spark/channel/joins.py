@@ -9,16 +9,15 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from spark.channel.plan import UNKNOWN_END, BatchStep, JoinReason, ReadingPosition, WholeLog, join, why_join
-from spark.channel.survey import BatchSurvey, head_marks, newest_old, not_below, survey
+from spark.channel.survey import BatchSurvey, head_marks, newest_old, survey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from statechannel.kafka.admin import OffsetBounds
 
-Older = Callable[[Mapping[int, int], Mapping[int, int]], "DataFrame"]
-"""Reads partitions up to the first offsets, exclusive, from the second ones on or else from their beginning; with the unit of
-the fold beside each row."""
+Older = Callable[[Mapping[int, int]], "DataFrame"]
+"""Reads partitions up to these offsets, exclusive; with the unit of the fold beside each row."""
 
 
 class Began(NamedTuple):
@@ -37,12 +36,10 @@ class Joins(NamedTuple):
 
     Attributes:
         rows: All rows to be folded, of the other partitions too.
-        surveyed: What is new, where there was more than the batch held.
         older: To be let go when the rows are folded.
     """
 
     rows: DataFrame
-    surveyed: BatchSurvey
     steps: dict[int, BatchStep]
     older: DataFrame | None = None
 
@@ -64,23 +61,16 @@ class JoinSettlement:
         self, places: Mapping[int, ReadingPosition], rows: DataFrame, surveyed: BatchSurvey, began: Began
     ) -> Joins:
         """Read what lies before the batch in the partitions that do not go on, and say how they are read."""
-        joins = {*self._joining(places, surveyed, began)}
-        joins |= self._lacking({n: place for n, place in places.items() if n not in joins}, surveyed, began)
+        joins = self._joining(places, surveyed, began)
         if not joins:
-            return Joins(rows, surveyed, {})
-        joining_places = {number: places[number] for number in joins}
+            return Joins(rows, {})
         # Only that: what the batch holds may have been cleaned away by now, and is archived all the same.
-        older = self._older({number: surveyed.seen[number].first for number in joins}, {})
+        older = self._older({number: surveyed.seen[number].first for number in joins})
         older = older.persist(StorageLevel.MEMORY_AND_DISK)
         log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
-        # Records that only the batch lacks are not a gap: a table may be older than its checkpoint.
-        new = not_below({number: place.position for number, place in joining_places.items()})
-        again = survey(log.where(new), {number: place.position for number, place in joining_places.items()})
-        surveyed = BatchSurvey({**surveyed.seen, **again.seen}, {**surveyed.needed, **again.needed})
-        steps = self._steps(places, log, surveyed, self._joining(places, surveyed, began), began)
-        joining = [str(number) for number, step in steps.items() if step.plan.joins]
-        wanted = older.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
-        return Joins(rows.unionByName(wanted), surveyed, steps, older)
+        steps = self._steps(places, log, surveyed, joins, began)
+        joining = [number for number, step in steps.items() if step.plan.joins]
+        return Joins(rows.unionByName(older.where(F.col("partition").isin(joining))), steps, older)
 
     def _joining(
         self, places: Mapping[int, ReadingPosition], surveyed: BatchSurvey, began: Began
@@ -93,19 +83,6 @@ class JoinSettlement:
         )
         return {number: why for number, why in reasons if why is not None}
 
-    def _lacking(self, places: Mapping[int, ReadingPosition], surveyed: BatchSurvey, began: Began) -> set[int]:
-        """Of the partitions that are taken with a gap before the batch, those where Kafka has what the batch lacks."""
-        starts, ends = {}, {}
-        for number, seen in surveyed.seen.items():
-            if number not in places or number not in began.bounds:
-                continue
-            start = max(places[number].position, began.bounds[number].low)
-            if start < seen.first:
-                starts[number], ends[number] = start, seen.first
-        if not ends:
-            return set()
-        return {row["partition"] for row in self._older(ends, starts).select("partition").distinct().collect()}
-
     def _steps(
         self,
         places: Mapping[int, ReadingPosition],
@@ -114,8 +91,6 @@ class JoinSettlement:
         joins: Mapping[int, JoinReason],
         began: Began,
     ) -> dict[int, BatchStep]:
-        if not joins:
-            return {}
         whole = survey(log.where(F.col("partition").isin(list(joins))), {}).seen
         # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
         now_ms = self._wall_ms()

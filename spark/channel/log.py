@@ -118,15 +118,14 @@ class ChannelTopic:
                 )
         return bounds_of
 
-    def first(self, positions: Mapping[int, int]) -> str:
-        """Where a query without a checkpoint begins, for `startingOffsets`."""
-        if not any(positions.values()):
-            return "earliest"
-        return self._json({number: position or EARLIEST for number, position in positions.items()})
+    def first(self, positions: Mapping[int, int]) -> dict[str, str]:
+        """What a query reads, and where it begins, as options of its source."""
+        starts = {number: position or EARLIEST for number, position in positions.items()}
+        return {"assign": orjson.dumps({self.name: sorted(starts)}).decode(), "startingOffsets": self._json(starts)}
 
-    def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
-        """Rows of `schemas.RAW` of partitions up to these offsets; from their beginning where no start is given."""
-        return raw_rows(self.read(session, ends, starts, {"includeHeaders": "true"}))
+    def whole(self, session: SparkSession, ends: Mapping[int, int]) -> DataFrame:
+        """Rows of `schemas.RAW` of partitions up to these offsets."""
+        return raw_rows(self.read(session, ends, {}, {"includeHeaders": "true"}))
 
     def read(
         self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int], options: Mapping[str, str]

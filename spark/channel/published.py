@@ -79,7 +79,7 @@ class PublishedChanges:
 
     def __init__(self, store: SnapshotStore, name: str, write: Write) -> None:
         self._store = store
-        self._mark = store.root / f"{_MARK}{name}"
+        self._mark = f"{_MARK}{name}"
         self._write = write
 
     def publish(self, newest: Pointer | None, read: Callable[[int], DataFrame]) -> None:
@@ -88,16 +88,18 @@ class PublishedChanges:
         Args:
             read: A snapshot by its sequence.
         """
-        mark = self._mark.read()
+        mark = (self._store.root / self._mark).read()
+        if mark is None or not mark.isdigit():
+            mark = self._store.copy_of(self._mark)
         last = int(mark) if mark is not None and mark.isdigit() else None
         if newest is None or last == newest.sequence:
             return
         known = last is not None and self._store.folder(last).exists()
-        if last is not None and not known:
-            _log.warning("all keys are published again: those that are gone since then are unknown", told_last=last)
+        if mark is not None and not known:
+            _log.warning("all keys are published again: those that are gone since then are unknown", last=last)
         before = read(last) if last is not None and known else None
         self._write(changes(read(newest.sequence), before, newest.sequence))
-        self._mark.write(b"%d" % newest.sequence)
+        self._store.write(self._mark, b"%d" % newest.sequence, newest.sequence)
 
 
 def to_topic(kafka: Mapping[str, str], topic: str) -> Write:

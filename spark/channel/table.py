@@ -70,7 +70,7 @@ class ChannelTable:
     """View and archive of one channel.
 
     Args:
-        whole_log: Reads partitions up to the first offsets (exclusive), from the second ones on or else from their beginning.
+        whole_log: Reads partitions up to these offsets, exclusive.
         check: Sees that the topic can still be read from these positions on; says where its partitions begin and end.
         changes: Receives each snapshot that the pointer has named.
         compacts: Put the batches of days that are over into one.
@@ -84,7 +84,7 @@ class ChannelTable:
         store: SnapshotStore,
         archive: Archive,
         *,
-        whole_log: Callable[[Mapping[int, int], Mapping[int, int]], DataFrame],
+        whole_log: Callable[[Mapping[int, int]], DataFrame],
         check: Callable[[Mapping[int, int]], Mapping[int, OffsetBounds]],
         changes: PublishedChanges | None = None,
         compacts: bool = True,
@@ -95,7 +95,7 @@ class ChannelTable:
         self._store = store
         self._archive = archive
         self._whole_log = JoinSettlement(
-            log.partitions, log.compaction_lag_ms, lambda ends, starts: with_group(whole_log(ends, starts)), wall_ms
+            log.partitions, log.compaction_lag_ms, lambda ends: with_group(whole_log(ends)), wall_ms
         )
         self._check = check
         self._changes = changes
@@ -115,7 +115,7 @@ class ChannelTable:
             TableChangedError: Another job writes this table.
         """
         begun_ms = self._wall_ms()
-        base = self._store.latest()
+        base = self._store.latest(mend=True)
         places = self._places(base)
         self._recover(base)
         if not self._clean:
@@ -150,12 +150,9 @@ class ChannelTable:
         """Put the batches of each day that is over in all partitions into one."""
         newest = [place.newest_ms for place in places.values() if place.position]
         today = day_of(min(newest, default=0))
-        if not self._compacts or today == self._compacted_before:
-            return
-        for day in self._archive.to_compact(today):
-            count = self._archive.compact(self._session, day, from_arrow_schema(ARCHIVE))
-            _log.info("compacted a day of the archive", day=day, batches=count)
-        self._compacted_before = today
+        if self._compacts and today != self._compacted_before:
+            self._archive.compact_days(self._session, today, from_arrow_schema(ARCHIVE))
+            self._compacted_before = today
 
     def _recover(self, base: Pointer | None) -> None:
         if self._clean:
@@ -186,7 +183,7 @@ class ChannelTable:
         surveyed: BatchSurvey,
         began: Began,
     ) -> tuple[Pointer, BatchOutcome]:
-        rows, surveyed, steps, older = self._whole_log.settle(places, rows, surveyed, began)
+        rows, steps, older = self._whole_log.settle(places, rows, surveyed, began)
         for number, seen in surveyed.seen.items():
             if number not in steps:
                 steps[number] = go_on(self._log.partitions, number, places[number], seen)
@@ -238,7 +235,7 @@ class ChannelTable:
         folder = self._store.folder(sequence)
         if not folder.exists():
             raise TableFormatError(self._store.root.uri, f"its pointer names the snapshot {sequence}, which is gone")
-        return self._session.read.schema(_STATE_TYPE).parquet(folder.pattern)
+        return self._session.read.schema(_STATE_TYPE).parquet(f"{folder.pattern}/*.parquet")
 
     def _archive_rows(self, records: DataFrame, number: int, sequence: int) -> dict[str, int]:
         """Write them; how many have which verdict."""

@@ -101,7 +101,7 @@ def streaming(options: type[Own]) -> Callable[[Callable[[Streaming, Own], Any]],
 def _streaming(
     *,
     checkpoint: Annotated[
-        str, Option("--checkpoint", metavar="DIR", help="Where Spark keeps how far it is: a folder, or a URI.")
+        str, Option("--checkpoint", metavar="DIR", help="Scratch of Spark's, for one run: a folder, or a URI.")
     ],
     bootstrap_servers: BootstrapServers = None,
     channel: Channel = None,

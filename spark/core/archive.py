@@ -1,26 +1,31 @@
 """Archives: `dt=<UTC date of the log>/batch=<sequence>/*.parquet`, added to by batches, compacted by days; and their check.
 
 A batch is written beside the archive and moved in folder by folder. Until the pointer of the table names its sequence it does not
-count: the next attempt removes it. Names that begin with `_` do not belong to the archive; Spark and pyarrow skip them, as does a
-pattern `dt=*/batch=*/*.parquet`.
+count: the next attempt removes it. Nothing but `dt=*/batch=*/*.parquet` belongs to the archive, and nothing else is read. Names
+that begin with `_` or `.` are scratch; anything else belongs to others, and is moved out of what is replaced or removed.
 
 The check sees whether an archive holds each record that the pointer of its table says it holds, and each of them once.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import functions as F
 
-from spark.core.store import Folder
+from spark.core.running import gist
+from spark.core.store import Folder, as_pattern
 from spark.errors import SparkJobError, TableFormatError
 from statechannel.errors import ExitCode
 
@@ -36,8 +41,14 @@ _SCRATCH = "_writing"
 _COMPACTING = "_compacting"
 _OLD = "_replaced"
 _GONE = "_removing"
+_OTHERS = "_others"
 _DAY = re.compile(r"dt=[0-9]{4,6}-[0-9]{2}-[0-9]{2}")
 _BATCH = re.compile(r"batch=([0-9]{12})")
+_OURS = re.compile(r"[_.].*|batch=[0-9]{12}(?:/[_.][^/]*|/[^/]+\.parquet)?")
+_FILE = re.compile(r"[^_.].*\.parquet")
+_PARTITION_COLUMN = "batch"
+"""Compacted days of an earlier version have it in their files too, which other readers of Parquet refuse."""
+_log = logging.getLogger(__name__)
 
 
 class StoredFile(NamedTuple):
@@ -72,19 +83,33 @@ class Archive:
         matches = map(_BATCH.fullmatch, (self.root / day).names())
         return [int(match.group(1)) for match in matches if match]
 
-    def stored_files(self) -> list[StoredFile]:
-        """All files of records, by day, batch and name."""
+    def stored_files(self, days: Iterable[str] | None = None) -> list[StoredFile]:
+        """All files of records, or those of these days, by day, batch and name."""
         files = []
-        for day in self.days():
+        for day in self.days() if days is None else days:
             for sequence in self.batches(day):
                 batch = f"{day}/{_name(sequence)}"
                 infos = self.root.files.get_file_info(fs.FileSelector((self.root / batch).path))
                 files += [
                     StoredFile(batch, info.path)
                     for info in sorted(infos, key=lambda info: info.base_name)
-                    if info.type == fs.FileType.File and not info.base_name.startswith(("_", "."))
+                    if info.type == fs.FileType.File and _FILE.fullmatch(info.base_name)
                 ]
         return files
+
+    def rows(self, session: SparkSession, schema: StructType | None, days: Iterable[str] | None = None) -> DataFrame:
+        """Records of `stored_files`.
+
+        Args:
+            schema: None: that of the files, where there are any.
+        """
+        # A folder would have Spark read what others have put there, and add the names of folders as columns.
+        places = [
+            as_pattern(self.root.place + file.path.removeprefix(self.root.path)) for file in self.stored_files(days)
+        ]
+        if schema is None:
+            return session.read.parquet(*places).drop(_PARTITION_COLUMN)
+        return session.read.schema(schema).parquet(*places) if places else session.createDataFrame([], schema)
 
     def recover(self, newest: int) -> list[str]:
         """Remove what was never pointed to, and finish or undo a compaction that was cut off.
@@ -105,16 +130,38 @@ class Archive:
                 self.root.uri, f"it has batch {highest}, and the table's pointer is gone, or of {newest}, an older one"
             )
         removed = []
+        self._settle()
+        for day in self.days():
+            for sequence in self.batches(day):
+                if sequence > newest:
+                    self._set_aside(day)
+                    (self.root / day / _name(sequence)).remove()
+                    removed.append(f"{day}/{_name(sequence)}")
+        return removed
+
+    def remove(self, day: str) -> None:
+        """Remove a day, but not what others have put there."""
+        self._set_aside(day)
+        (self.root / day).remove()
+
+    def _set_aside(self, day: str) -> None:
+        names = (self.root / day).names()
+        inside = [
+            f"{name}/{file}" for name in names if _BATCH.fullmatch(name) for file in (self.root / day / name).names()
+        ]
+        for path in [path for path in (*names, *inside) if not _OURS.fullmatch(path)]:
+            # In a folder of its own: it must not replace another one. Its name may be none that a URI can have.
+            kept = f"{self.root.path}/{_OTHERS}/{day}/{uuid.uuid4().hex}"
+            self.root.files.create_dir(kept, recursive=True)
+            self.root.files.move(f"{self.root.path}/{day}/{path}", f"{kept}/{path.rpartition('/')[2]}")
+            _log.warning("%s/%s/%s is not the archive's own: it was moved to %s", self.root.uri, day, path, kept)
+
+    def _settle(self) -> None:
+        """Finish or undo what was cut off, whether it counts or not."""
         for day in [name for name in (self.root / _OLD).names() if _DAY.fullmatch(name)]:
             self._bring_back(day)
         for name in (_SCRATCH, _COMPACTING, _OLD, _GONE):
             (self.root / name).remove()
-        for day in self.days():
-            for sequence in self.batches(day):
-                if sequence > newest:
-                    (self.root / day / _name(sequence)).remove()
-                    removed.append(f"{day}/{_name(sequence)}")
-        return removed
 
     def _bring_back(self, day: str) -> None:
         """Put back a day that was put aside, unless the batch is there that takes the place of all of its batches."""
@@ -137,6 +184,7 @@ class Archive:
         scratch = self.root / _SCRATCH
         scratch.remove()
         rows.write.partitionBy("dt").parquet(scratch.place)
+        scratch.sync()
         written = ds.dataset(scratch.path, self._counted, "parquet", scratch.files).to_table()
         for day in [name for name in scratch.names() if _DAY.fullmatch(name)]:
             target = self.root / day
@@ -147,10 +195,26 @@ class Archive:
         return {folder["values"] or "": folder["counts"] for folder in counted}
 
     def to_compact(self, before: str) -> list[str]:
-        """Days before this one (`dt=YYYY-MM-DD`) that consist of more than one batch, the oldest first."""
-        return [day for day in self.days() if day < before and len(self.batches(day)) > 1]
+        """Days before this one (`dt=YYYY-MM-DD`) that consist of more than one batch, or have a column too many."""
+        return [day for day in self.days() if day < before and (len(self.batches(day)) > 1 or self._is_too_wide(day))]
 
-    def compact(self, session: SparkSession, day: str, schema: StructType) -> int:
+    def _is_too_wide(self, day: str) -> bool:
+        with suppress(OSError, pa.ArrowException):  # whoever reads its records will say what is wrong with them
+            schemas = (pq.read_schema(file.path, filesystem=self.root.files) for file in self.stored_files([day]))
+            return any(_PARTITION_COLUMN in schema.names for schema in schemas)
+        return False
+
+    def compact_days(self, session: SparkSession, before: str, schema: StructType | None) -> None:
+        """`compact` the days before this one. One that cannot be stays as good as it was, and the job goes on."""
+        for day in self.to_compact(before):
+            try:
+                count = self.compact(session, day, schema)
+                _log.info("compacted %s of %s: %d batches are one now", day, self.root.uri, count)
+            except Exception as error:
+                _log.warning("%s of %s stays as it is: %s", day, self.root.uri, gist(str(error)))
+                self._settle()
+
+    def compact(self, session: SparkSession, day: str, schema: StructType | None) -> int:
         """Put the batches of a closed day into one, in the order of the log; no other process may write the archive meanwhile.
 
         Readers miss the day for the moment between two renames; they never see a record twice.
@@ -159,13 +223,15 @@ class Archive:
             Number of batches that there were.
         """
         batches = self.batches(day)
-        read = session.read.schema(schema).parquet((self.root / day).pattern)
+        read = self.rows(session, schema, [day])
         fresh = self.root / _COMPACTING / day
         (self.root / _COMPACTING).remove()
         files = 1 + read.count() // ROWS_IN_A_FILE
         ordered = read.repartitionByRange(files, *self._order).sortWithinPartitions(*self._order)
         # Its number is that of the newest: it shows what is behind the pointer.
         ordered.write.parquet((fresh / _name(max(batches))).place)
+        fresh.sync()
+        self._set_aside(day)
         old = self.root / _OLD / day
         for name in (_OLD, _GONE):
             (self.root / name).remove()

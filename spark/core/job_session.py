@@ -21,7 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from spark.core.session import open_session
+from spark.core.running import spark_errors
+from spark.core.session import open_session, stopped
 from spark.errors import SparkJobError, TableFormatError
 from statechannel.errors import ExitCode
 
@@ -161,10 +162,8 @@ def job_session(job: str, streaming: Streaming, table: str) -> Iterator[SparkSes
     with only_job(job, [streaming.checkpoint, table]):
         say(f"{job}: channel {streaming.channel} at {streaming.client.bootstrap_servers}, into {table}")
         session = open_session(f"statechannel {job} {streaming.channel}", conf=streaming.conf)
-        try:
+        with spark_errors(), stopped(session):
             yield session
-        finally:
-            session.stop()
 
 
 def _log_to_stderr() -> None:

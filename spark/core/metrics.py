@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,7 +17,6 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
-    StreamingQueryProgress,
 )
 
 from spark.core.running import BatchFunction, Work, run_query
@@ -65,7 +63,6 @@ def lags(read_to: object, end: object) -> dict[Partition, int]:
 
 
 LOOPBACK = "127.0.0.1"
-OnProgress = Callable[[StreamingQueryProgress], None]
 
 
 class JobMetrics(StreamingQueryListener):
@@ -73,54 +70,38 @@ class JobMetrics(StreamingQueryListener):
 
     Args:
         job: Name of the job, a label of every figure.
-        on_progress: Called after each batch, in Spark's thread of listeners; keep it short.
 
     Attributes:
         registry: Where the figures are; jobs may put figures of their own beside them.
     """
 
-    def __init__(self, job: str, *, on_progress: OnProgress | None = None) -> None:
+    def __init__(self, job: str) -> None:
         self.registry = CollectorRegistry()
-        self._on_progress = on_progress
         self._job = job
         self.batches = self._counter("batches", "Batches done.")
         self.input_rows = self._counter("input_rows", "Rows read, repeated ones too.")
         self.failures = self._counter("query_failures", "Queries that ended with an error.")
-        self.active = self._gauge("queries", "Queries that run.")
         self.batch_s = self._gauge("batch_seconds", "How long the last batch took.")
-        self.batch_rows = self._gauge("batch_input_rows", "Rows of the last batch.")
-        self.part_s = self._gauge("batch_part_seconds", "How long each part of the last batch took.", "part")
         self.lag = self._gauge(
             "lag_records", "Records to the end of the log after the last batch.", "topic", "partition"
         )
-        self.observed = self._gauge("observed", "What the job observed in its last batch.", "observation", "metric")
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        del event
-        self.active.labels(self._job).inc()
+        """Nothing to do."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
         self.batches.labels(self._job).inc()
         self.input_rows.labels(self._job).inc(max(0, progress.numInputRows))
-        self.batch_rows.labels(self._job).set(max(0, progress.numInputRows))
         self.batch_s.labels(self._job).set(progress.batchDuration / 1_000)
-        for part, length_ms in progress.durationMs.items():
-            self.part_s.labels(self._job, part).set(length_ms / 1_000)
         for source in progress.sources:
             for (topic, partition), records in lags(source.endOffset, source.latestOffset).items():
                 self.lag.labels(self._job, topic, str(partition)).set(records)
-        for name, row in progress.observedMetrics.items():
-            for metric, value in figures(row.asDict()).items():
-                self.observed.labels(self._job, name, metric).set(value)
-        if self._on_progress is not None:
-            self._on_progress(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing to do: the figures of the last batch stand."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        self.active.labels(self._job).dec()
         if event.exception:
             self.failures.labels(self._job).inc()
 
@@ -129,14 +110,6 @@ class JobMetrics(StreamingQueryListener):
 
     def _counter(self, name: str, meaning: str) -> Counter:
         return Counter(f"statechannel_spark_{name}_total", meaning, ["job"], registry=self.registry)
-
-
-def figures(observed: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in observed.items()
-        if isinstance(value, int | float) and not (isinstance(value, float) and math.isnan(value))
-    }
 
 
 @contextmanager
@@ -160,7 +133,8 @@ def measured(session: SparkSession, metrics: JobMetrics, port: int | None) -> It
     try:
         yield metrics
     finally:
-        session.streams.removeListener(metrics)
+        with suppress(Exception):  # its JVM may have ended, which must not hide what happened first
+            session.streams.removeListener(metrics)
         if server is not None:
             server.shutdown()
             server.server_close()

@@ -30,6 +30,9 @@ class QueryEndCause(StrEnum):
     KAFKA_DENIED = "Kafka refuses this client"
     TOPIC_BROKEN = "the topic is not what it was"
     JVM_ENDED = "Spark's JVM has ended"
+    NO_ROOM = "no space is left"
+    STORE_AWAY = "a file system does not answer"
+    FILES_UNUSABLE = "a file or folder cannot be used"
     WORKER_LACKS = "the Python of the executors lacks a module"
     OTHER = "Spark ended the query"
 
@@ -53,7 +56,7 @@ _MEANINGS = {
         r"|Partitions? .* (?:lost|gone|deleted)|data may have been lost"
         r"|PythonException.*\bTopicMissingError: ",
         ExitCode.TOPIC_BROKEN,
-        "If the topic was created again, start with a new checkpoint and new tables.",
+        "What was read stays in the table. If the topic was created again, start the job with other folders.",
     ),
     QueryEndCause.KAFKA_DENIED: _Meaning(
         r"SaslAuthenticationException|SslAuthenticationException|AuthorizationException|AuthenticationException"
@@ -76,15 +79,36 @@ _MEANINGS = {
         "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark.md).",
     ),
     QueryEndCause.JVM_ENDED: _Meaning(
-        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j",
+        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET",
         ExitCode.SPARK_FAILED,
         "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+    ),
+    QueryEndCause.NO_ROOM: _Meaning(
+        r"No space left on device|[Qq]uota ?[Ee]xceeded|DiskErrorException",
+        ExitCode.TABLE_UNUSABLE,
+        "Free space for table, checkpoint and Spark's scratch files, then start the job again: it goes on where it was.",
+    ),
+    QueryEndCause.STORE_AWAY: _Meaning(
+        r"AWS Error (?:NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE)|curlCode"
+        r"|Connection timed out|No route to host|Network is unreachable|Host is down|Stale file handle|TimeoutError"
+        r"|java\.net\.(?:\w*ConnectException|UnknownHostException|SocketTimeoutException|NoRouteToHostException)"
+        r"|SafeModeException|StandbyException|Unable to execute HTTP request|Status Code: 50[0-4]",
+        ExitCode.TABLE_UNUSABLE,
+        "See whether the file system of table and checkpoint answers, then start the job again: it goes on where it was.",
+    ),
+    QueryEndCause.FILES_UNUSABLE: _Meaning(
+        r"FAILED_READ_FILE|CANNOT_READ_FILE|PATH_NOT_FOUND|PATH_ALREADY_EXISTS|FileNotFoundException|FileAlreadyExists"
+        r"|AccessControlException|AccessDenied|Permission denied|NotDirectoryException|No FileSystem for scheme|Mkdirs failed"
+        r"|Input/output error|PythonException.*\b(?:OSError|FileNotFoundError|PermissionError|pyarrow\.lib\.Arrow\w+): ",
+        ExitCode.TABLE_UNUSABLE,
+        "See that table and checkpoint are folders that can be read and written, and that nothing in them is damaged.",
     ),
     QueryEndCause.OTHER: _Meaning("", ExitCode.SPARK_FAILED, "`--debug` shows all that Spark says of it."),
 }
 _CAUSED_BY = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _SAID_BY_WORKER = re.compile(
-    r"^(?:ModuleNotFoundError|FileNotFoundError|OSError|statechannel\.[\w.]+Error): .+$", re.MULTILINE
+    r"^(?:ModuleNotFoundError|FileNotFoundError|OSError|pyarrow\.lib\.Arrow\w+|statechannel\.[\w.]+Error): .+$",
+    re.MULTILINE,
 )
 _LENGTH = 400
 
@@ -99,6 +123,26 @@ def gist(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = causes[-1] if causes else lines[0] if lines else "no reason was given"
     return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."
+
+
+def surroundings(error: Exception, spark_says: str = "") -> tuple[QueryEndCause, str] | None:
+    """What Spark, its JVM or a file system did, and the gist of it; None for any other error: one of ours, or a bug."""
+    # Help is read where there is no Spark, and needs this module.
+    import pyarrow as pa
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
+    cause = cause_of(text)
+    if isinstance(error, BrokenPipeError) or not isinstance(
+        error, PySparkException | Py4JError | OSError | EOFError | MemoryError | pa.ArrowException
+    ):
+        return None
+    if isinstance(error, ConnectionError | EOFError):
+        cause = QueryEndCause.JVM_ENDED  # file systems have other errors
+    elif isinstance(error, OSError | pa.ArrowException) and not isinstance(error, MemoryError):
+        cause = cause if cause in {QueryEndCause.NO_ROOM, QueryEndCause.STORE_AWAY} else QueryEndCause.FILES_UNUSABLE
+    return cause, gist(text)
 
 
 STOP_TIMEOUT_S = 30.0
@@ -228,21 +272,22 @@ def run_query(
             done_before = work.done if work else 0
             try:
                 _attend(start, stop, work, stop_timeout_s)
-            except _KafkaAwayError as away:
+            except _AwayError as away:
                 if stop.is_set():
                     return
+                cause, why = away.args
                 tries = 1 if work and work.done > done_before else tries + 1
                 if tries > retries:
-                    raise _failure(QueryEndCause.KAFKA_AWAY, f"{away} (tried {tries} times)") from away.__cause__
+                    raise _failure(cause, f"{why} (tried {tries} times)") from away.__cause__
                 pause_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2 ** (tries - 1))
-                say(f"Kafka does not answer: {away}; start {tries} of {retries} in {pause_s:.0f} s")
+                say(f"{cause}: {why}; start {tries} of {retries} in {pause_s:.0f} s")
                 stop.wait(pause_s)
             else:
                 return
 
 
-class _KafkaAwayError(Exception):
-    pass
+class _AwayError(Exception):
+    """What may answer again soon does not: the cause, and why."""
 
 
 def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Work | None, timeout_s: float) -> None:
@@ -283,15 +328,12 @@ def _raise_on_failure(query: StreamingQuery) -> None:
 
 def _raise(error: Exception, spark_says: str) -> None:
     """Say in our words what ended the query."""
-    if isinstance(error, StateChannelError):
-        if error.exit_code == ExitCode.KAFKA_AWAY:
-            raise _KafkaAwayError(str(error)) from error
+    if isinstance(error, StateChannelError) and error.exit_code == ExitCode.KAFKA_AWAY:
+        raise _AwayError(QueryEndCause.KAFKA_AWAY, str(error)) from error
+    if (named := surroundings(error, spark_says)) is None:
         raise error
-    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
-    cause = cause_of(text)
-    if cause is QueryEndCause.KAFKA_AWAY:
-        raise _KafkaAwayError(gist(text)) from error
-    raise _failure(cause, gist(text)) from error
+    passing = named[0] in {QueryEndCause.KAFKA_AWAY, QueryEndCause.STORE_AWAY}
+    raise (_AwayError if passing else _failure)(*named) from error
 
 
 def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
@@ -314,17 +356,14 @@ def _java_trace(error: Any) -> str:
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Errors of Spark as errors of a job.
+    """Errors of Spark, and of the file systems, as errors of a job.
 
     Raises:
         SparkJobError: With the cause, and the exit code that there is for it.
     """
-    # Help is read where there is no Spark, and needs this module.
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError) as error:
-        text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
-        raise _failure(cause_of(text), gist(text)) from error
+    except Exception as error:
+        if (named := surroundings(error)) is None:
+            raise
+        raise _failure(*named) from error

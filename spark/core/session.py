@@ -12,7 +12,8 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import resources, util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -161,6 +162,16 @@ def open_session(
     if jars is None or jars:
         _check_connector(session)
     return session
+
+
+@contextmanager
+def stopped(session: SparkSession) -> Iterator[SparkSession]:
+    """Stop a session in the end. That fails where its JVM has ended, which must not hide what happened first."""
+    try:
+        yield session
+    finally:
+        with suppress(Exception):
+            session.stop()
 
 
 def batch_session(app: str, conf: Mapping[str, str], jars: Sequence[Path] | None) -> SparkSession:

@@ -2,13 +2,16 @@
 
 A table lies in `ROOT/v=<sequence>/`; `ROOT/LATEST` names the one that counts, with what its writer says of it (offsets, digest).
 Spark writes the folder; the pointer is moved in one step, after everything else. A writer that died before that leaves a folder
-that no pointer names, and the next attempt at the same sequence removes it. One that died after it has finished.
+that no pointer names, and the next attempt at the same sequence removes it. One that died after it has finished. Each small file
+that the next start needs has a copy in the folder that it is about: `v=<sequence>/_LATEST`. Where disks may lose what was not
+synced, all that a pointer names is synced before it.
 
 Paths are those of `pyarrow.fs`: a plain path, or a URI (`file://`, `hdfs://`, `s3://`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import uuid
@@ -25,7 +28,8 @@ from spark.errors import TableChangedError, TableFormatError
 FORMAT = 1
 POINTER = "LATEST"
 _PATTERN = re.compile(r"([\\*?{}\[\]])")
-_RUN = "run-"
+_RUN = re.compile(r"run-[0-9a-f]{32}")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Folder:
     @property
     def pattern(self) -> str:
         """Its name where Spark reads: brackets and stars would be patterns there."""
-        return _PATTERN.sub(r"\\\1", self.place)
+        return as_pattern(self.place)
 
     def names(self) -> list[str]:
         """Names of what lies in it, sorted; none where it does not exist."""
@@ -93,23 +97,45 @@ class Folder:
         scratch = f"{parent}/.{name}.{os.getpid()}.part"
         with self.files.open_output_stream(scratch) as stream:
             stream.write(content)
+        self._sync(scratch)
         self.files.move(scratch, self.path)
+        self._sync(parent)
 
     def move_to(self, other: Folder) -> None:
         """Give it another name on the same file system."""
         self.files.move(self.path, other.path)
+        self._sync(*Path(other.path).parents[:2])  # the folder of the other one may be new
+
+    def sync(self) -> None:
+        """Have all that lies in it on the disk."""
+        if self.exists():
+            self._sync(*Path(self.path).rglob("*"), self.path)
+
+    def _sync(self, *paths: str | Path) -> None:
+        # Object stores have what they have acknowledged.
+        for path in paths if isinstance(self.files, fs.LocalFileSystem) else ():
+            number = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(number)
+            finally:
+                os.close(number)
+
+
+def as_pattern(place: str) -> str:
+    return _PATTERN.sub(r"\\\1", place)
 
 
 def new_checkpoint(uri: str) -> str:
     """A new folder below this one, as Spark names it, for one run of a query; those of earlier runs are removed.
 
-    For jobs whose table says where they go on: a checkpoint is scratch to them.
+    The tables say where the jobs go on: a checkpoint is scratch to them.
     """
     root = Folder(uri)
+    root.files.create_dir(root.path, recursive=True)
     for name in root.names():
-        if name.startswith(_RUN):
+        if _RUN.fullmatch(name):
             (root / name).remove()
-    return (root / f"{_RUN}{uuid.uuid4().hex}").place
+    return (root / f"run-{uuid.uuid4().hex}").place
 
 
 class SnapshotStore:
@@ -123,22 +149,46 @@ class SnapshotStore:
         self.root = Folder(uri)
         self.keep = max(1, keep)
 
-    def latest(self) -> Pointer | None:
-        """The snapshot that counts; None before the first.
+    def latest(self, *, mend: bool = False) -> Pointer | None:
+        """The snapshot that counts; None before the first. A pointer that was lost or damaged is taken from its copy.
+
+        Args:
+            mend: Write it again then; for the table's own job.
 
         Raises:
             TableFormatError: The pointer is not one of this version's.
         """
         content = (self.root / POINTER).read()
-        if content is None:
-            return None
+        if (pointer := self._parsed(content)) is not None:
+            return pointer
+        copy = self.copy_of(POINTER) or b""
+        if (pointer := self._parsed(copy)) is not None:
+            _log.warning("%s has no sound pointer: its copy in snapshot %d counts", self.root.uri, pointer.sequence)
+            if mend:
+                (self.root / POINTER).write(copy)
+        elif content is not None or copy:
+            raise TableFormatError(self.root.uri, "its pointer cannot be read")
+        return pointer
+
+    def _parsed(self, content: bytes | None) -> Pointer | None:
+        """The pointer; None for any other content."""
         try:
-            loaded = orjson.loads(content)
-            if loaded["format"] != FORMAT:
-                raise TableFormatError(self.root.uri, f"its pointer has format {loaded['format']!r}, not {FORMAT}")
-            return Pointer(int(loaded["sequence"]), loaded["meta"])
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-            raise TableFormatError(self.root.uri, f"its pointer cannot be read: {error}") from error
+            loaded = orjson.loads(content or b"")
+            if (version := loaded["format"]) == FORMAT:
+                return Pointer(int(loaded["sequence"]), loaded["meta"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        raise TableFormatError(self.root.uri, f"its pointer has format {version!r}, not {FORMAT}")
+
+    def copy_of(self, name: str) -> bytes | None:
+        """The newest copy of a small file; None where there is none."""
+        folders = (self.root / folder for folder in reversed(self.root.names()) if folder.startswith("v="))
+        return next((copy for folder in folders if (copy := (folder / f"_{name}").read()) is not None), None)
+
+    def write(self, name: str, content: bytes, sequence: int) -> None:
+        """Write a small file, then its copy in the folder of the snapshot that it is about."""
+        for place in (self.root / name, self.folder(sequence) / f"_{name}"):
+            place.write(content)
 
     def folder(self, sequence: int) -> Folder:
         return self.root / _name(sequence)
@@ -164,7 +214,8 @@ class SnapshotStore:
         self.check_newest(base)
         pointer = Pointer(0 if base is None else base.sequence + 1, meta)
         content = {"format": FORMAT, "sequence": pointer.sequence, "path": _name(pointer.sequence), "meta": meta}
-        (self.root / POINTER).write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        self.folder(pointer.sequence).sync()
+        self.write(POINTER, orjson.dumps(content, option=orjson.OPT_INDENT_2), pointer.sequence)
         self._drop_older(pointer.sequence)
         return pointer
 

@@ -24,7 +24,7 @@ class Streaming:
     Attributes:
         channel: Name of the channel; the load topics' names begin with it.
         kafka_properties: Properties of Spark's own client only, by Java's names.
-        checkpoint: Folder or URI where Spark keeps how far it is.
+        checkpoint: Folder or URI for what Spark keeps of a run.
         trigger_s: Time from the beginning of a batch to that of the next.
         max_offsets_per_trigger: Most records of a batch; None: any number.
         available_now: End when all is read that was there at the start.
@@ -55,7 +55,7 @@ class Streaming:
         return kafka_options(self.client, self.kafka_properties)
 
     def source(self, *topics: str) -> dict[str, str]:
-        """Options of a source that reads these topics from their beginning; a checkpoint knows better.
+        """Options of a source that reads these topics from their beginning.
 
         What is gone from the log is an error, never passed over in silence.
         """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from spark.cli.job import KafkaProperties, Option, SparkConf, job_app, job_main, pairs
 from spark.core.running import spark_errors
-from spark.core.session import batch_session
+from spark.core.session import batch_session, stopped
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ReadMode, Wants, not_in_full
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moments import AsOf, parse_as_of
@@ -121,8 +121,7 @@ def replay(
         from statechannel.cli.kit.connection import connect
 
         live = connect(bootstrap_servers, channel, config, properties, flags)
-    session = batch_session(f"statechannel {JOB}", settings, None if live is not None else ())
-    try:
+    with stopped(batch_session(f"statechannel {JOB}", settings, None if live is not None else ())) as session:
         from spark.replay.logs import archive_log, export_log, topic_log
 
         @contextmanager
@@ -138,8 +137,6 @@ def replay(
                 )
 
         answer = run(session, opened, wanted)
-    finally:
-        session.stop()
     print_json(answer)
     refuse_differences(answer)
 

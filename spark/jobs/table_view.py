@@ -58,7 +58,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     from spark.channel.table import ChannelTable, TableFigures
     from spark.core.archive import Archive
     from spark.core.metrics import JobMetrics, run_measured
-    from spark.core.store import SnapshotStore
+    from spark.core.store import SnapshotStore, new_checkpoint
 
     topic = ChannelTopic(
         streaming.client, streaming.channel, streaming.kafka(), accept_lost_head=options.accept_lost_head
@@ -73,7 +73,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
         topic.log,
         store,
         Archive(f"{root}/archive"),
-        whole_log=lambda ends, starts: topic.whole(session, ends, starts),
+        whole_log=lambda ends: topic.whole(session, ends),
         check=topic.check,
         changes=changes,
         compacts=options.compacts,
@@ -81,7 +81,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     refuse_foreign(root, JOB, "views")
     metrics = JobMetrics(JOB)
     figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)
-    figures.begins(store.latest())
+    figures.begins(store.latest(mend=True))
 
     def take(frame: DataFrame, _: int) -> None:
         figures.took(table.process(raw_rows(frame)))
@@ -89,11 +89,13 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     def start(work: Work) -> StreamingQuery:
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
-        source = streaming.source(streaming.channel) | {"startingOffsets": topic.first(positions)}
+        source = streaming.source(streaming.channel) | topic.first(positions)
+        del source["subscribe"]  # a topic may have extra partitions, which are not used
         if options.accept_lost_head:
             source["failOnDataLoss"] = "false"  # `check` finds the same, and what is missing
         rows = session.readStream.format("kafka").options(**source).load()
-        writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", streaming.checkpoint)
+        writer = rows.writeStream.queryName(JOB).foreachBatch(work)
+        writer = writer.option("checkpointLocation", new_checkpoint(streaming.checkpoint))
         return writer.trigger(**streaming.trigger()).start()
 
     run_measured(session, streaming, metrics, start=start, take=take, stop=stop)

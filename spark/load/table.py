@@ -10,7 +10,6 @@ One pointer stands for both views and for the history: a batch that it does not 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,6 @@ from spark.load.rows import ROW, SOURCE_COLUMNS, decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_log = logging.getLogger(__name__)
 
 ROW_TYPE = from_arrow_schema(ROW)
 _COMMON = ("topic", "offset", "log_time", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms", "owned_as_of")
@@ -105,7 +102,7 @@ class LoadTable:
         return held
 
     def _view(self, base: Pointer, kind: ReportKind) -> DataFrame:
-        return self._spark.read.parquet(f"{self.views.folder(base.sequence).pattern}/{kind}")
+        return self._spark.read.parquet(f"{self.views.folder(base.sequence).pattern}/{kind}/*.parquet")
 
     def write_history(
         self, rows: DataFrame, judged: Sequence[JudgedRecord], topic_ids: Mapping[str, str], base: Pointer | None
@@ -129,11 +126,7 @@ class LoadTable:
     def compact(self, day: str) -> None:
         """Put the batches of the days before this one into one each."""
         self._tidy = False
-        for batch in self.history.to_compact(day):
-            count = self.history.compact(
-                self._spark, batch, self._spark.read.parquet((self.history.root / batch).pattern).drop("batch").schema
-            )
-            _log.info("%s of the history was %d batches and is one now", batch, count)
+        self.history.compact_days(self._spark, day, None)
         self._tidy = True
 
     def write_views(

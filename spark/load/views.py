@@ -179,7 +179,7 @@ class LoadViews:
         self._fresh()
         self._ids = self._asker.ids()
         bounds = self._asker.bounds()
-        self._base = self.table.views.latest()
+        self._base = self.table.views.latest(mend=True)
         if self._base is None:
             return
         meta = self._base.meta

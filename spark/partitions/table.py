@@ -182,7 +182,7 @@ class PartitionTable:
         Raises:
             TableFormatError: The folder does not hold what this version writes.
         """
-        base = self.loads.latest()
+        base = self.loads.latest(mend=True)
         self.history.recover(-1 if base is None else base.sequence)
         return base
 
@@ -195,15 +195,12 @@ class PartitionTable:
     def forget(self) -> None:
         """Remove the history: it is another topic's. The snapshots stay until the next one."""
         for day in self.history.days():
-            (self.history.root / day).remove()
+            self.history.remove(day)
 
     def read(self, window: Window) -> DataFrame:
         """All rows of the history that may lie in a window."""
         begins = day_of(window.from_ms - CLOCKS_MS)
-        days = [(self.history.root / day).pattern for day in self.history.days() if day >= begins]
-        if not days:
-            return self._spark.createDataFrame([], ROW_TYPE)
-        return self._spark.read.schema(ROW_TYPE).option("recursiveFileLookup", "true").parquet(*days)
+        return self.history.rows(self._spark, ROW_TYPE, [day for day in self.history.days() if day >= begins])
 
     def write(self, loads: DataFrame, base: Pointer | None, head: Mapping[str, Any]) -> int:
         """Write a snapshot behind `base`; returns of how many partitions. It counts once `publish` was called.
@@ -230,10 +227,9 @@ class PartitionTable:
         begins, today = day_of(window.from_ms - CLOCKS_MS), day_of(window.to_ms)
         for day in self.history.days():
             if day < begins:
-                (self.history.root / day).remove()
+                self.history.remove(day)
         if compacts:
-            for day in self.history.to_compact(today):
-                self.history.compact(self._spark, day, ROW_TYPE)
+            self.history.compact_days(self._spark, today, ROW_TYPE)
 
 
 def _loads_in(table: pa.Table) -> Iterator[tuple[Place, PartitionLoad]]:

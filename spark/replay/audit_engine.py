@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from spark.core.running import spark_errors
 from spark.core.session import batch_session, check_installed
 from spark.errors import SparkJobError
 from statechannel.audit.engine import (
@@ -45,7 +46,8 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     jars = () if isinstance(question.source, ExportSource | ArchiveSource) else None
     session = batch_session("statechannel audit", settings, jars)
     try:
-        return answer_with(session, question, own)
+        with spark_errors():
+            return answer_with(session, question, own)
     except GapsError as error:
         source = question.source
         name = f"The archive {source.folder}" if isinstance(source, ArchiveSource) else "The log"

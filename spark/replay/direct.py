@@ -138,9 +138,12 @@ def _archived(place: fs.FileSystem, files: Iterable[StoredFile], schema: pa.Sche
 
 def _file(place: fs.FileSystem, path: str) -> pq.ParquetFile:
     # With `pre_buffer`, the default, a file holds all that was read of it until it is closed.
-    return pq.ParquetFile(
-        path, filesystem=place, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
-    )
+    try:
+        return pq.ParquetFile(
+            path, filesystem=place, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
+        )
+    except pa.ArrowInvalid as error:
+        raise OSError(f"{path}: {error}") from error
 
 
 def _in_order(table: pa.Table) -> pa.Table:

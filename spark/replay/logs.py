@@ -67,7 +67,7 @@ def archive_log(
     """
     pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
     archive = _archive_of(folder)
-    rows = session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)
+    rows = archive.rows(session, from_arrow_schema(ARCHIVE))
     if pointer is not None:
         return _of_table(f"the archive {folder}", archive, rows, pointer, partitions)
     if partitions is None:

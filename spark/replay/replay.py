@@ -207,7 +207,7 @@ class Replay:
             if not self._presorted:
                 raise SparkJobError(
                     f"{self._log.name} holds an offset twice",
-                    hint="Each record may be there once: name the right folder, or create the archive again.",
+                    hint="Each record may be there once: name the right folder, or move away what was copied into it.",
                     exit_code=ExitCode.TABLE_UNUSABLE,
                 )
             self._presorted = False

@@ -84,6 +84,7 @@ KEPT_SMALL = {
     "shedders.kafka_rebalance.planning.picture": "needs matplotlib",
     "shedders.schemas": "a program that writes files; the command `snapshot schema` prints one of them",
     "shedders.shedding.avg": "a bug-compatible twin, apart from the mended strategy",
+    "spark.channel.joins": "what joins read of Kafka, apart from the table",
     "spark.replay.verdicts": "a table of its own",
     "statechannel.pytest_plugin": "an entry point of pytest names the module",
     "statechannel.broker.endings": "the last log lines of a member, apart from running it",

@@ -47,10 +47,9 @@ class LogTopic:
         self.records: list[RecordRead] = []
         self.first = 0
 
-    def whole(self, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
+    def whole(self, ends: Mapping[int, int]) -> DataFrame:
         """As the job reads it for a join."""
-        asked = {number: range(starts.get(number, 0), end) for number, end in ends.items()}
-        return frame_of(self.session, [r for r in self.records if r.offset in asked.get(r.partition, ())])
+        return frame_of(self.session, [r for r in self.records if r.offset < ends.get(r.partition, 0)])
 
     def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
         """Where it begins and ends; nothing is ever wrong with it."""
@@ -75,7 +74,10 @@ def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:
 
 def archived(folder: Path) -> list[dict[str, Any]]:
     """All rows of the archive, in the order of the log, read without Spark."""
-    result = ds.dataset(folder / "archive", format="parquet", partitioning="hive").to_table()
+    files = sorted(map(str, (folder / "archive").glob("dt=*/batch=*/*.parquet")))
+    result = ds.dataset(
+        files, format="parquet", partitioning="hive", partition_base_dir=str(folder / "archive")
+    ).to_table()
     rows: list[dict[str, Any]] = result.to_pylist()
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 

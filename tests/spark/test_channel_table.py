@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-import duckdb
 import pytest
 
 from spark.core.store import SnapshotStore
@@ -99,32 +98,6 @@ def test_days_that_are_over_become_one_batch(session: SparkSession, tmp_path: Pa
     rows = archived(tmp_path)
     assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
     assert len(rows) == count
-    files = f"{tmp_path}/archive/dt=*/batch=*/*.parquet"
-    by_duckdb = duckdb.sql(
-        f"select partition, \"offset\", verdict, cast(dt as varchar) from read_parquet('{files}', hive_partitioning=true)"
-    ).fetchall()
-    by_spark = session.read.parquet(f"{tmp_path}/archive").selectExpr(
-        "partition", "offset", "verdict", "cast(dt as string)"
-    )
-    expected = sorted((row["partition"], row["offset"], row["verdict"], row["dt"]) for row in rows)
-    assert sorted(by_duckdb) == expected
-    assert sorted(map(tuple, by_spark.collect())) == expected
-
-
-def test_a_table_that_is_older_than_its_checkpoint_misses_nothing(session: SparkSession, tmp_path: Path) -> None:
-    log = loggen.generate(2, KNOBS["junky"])
-    topic = LogTopic(session, len(log.end_offsets))
-    topic.records = in_arrival_order(log, 2)
-    first, _, third, last = pieces(topic.records, [len(topic.records) * part // 4 for part in (1, 2, 3)])
-    table = table_on(topic, tmp_path)
-    for piece in (first, third, last):
-        table.process(frame_of(session, piece))
-    answer, verdicts = audited(topic.records, log.end_offsets)
-    pointer = SnapshotStore(str(tmp_path / "view")).latest()
-    assert pointer is not None
-    assert pointer.meta["digest"] == answer["digest"]
-    assert pointer.meta["incomplete"] == []
-    assert {(row["partition"], row["offset"]): row["verdict"] for row in archived(tmp_path)} == verdicts
 
 
 def test_a_view_of_a_log_that_has_lost_its_head_is_tentative_until_it_was_restated(

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from spark.channel import published, table
 from spark.channel.plan import place_fields
 from spark.channel.published import PublishedChanges
-from spark.core.archive import Archive
 from spark.core.store import Pointer, SnapshotStore
 from spark.errors import NewerFormatError, TopicBrokenError
 from statechannel.protocol.codec import newer_format
@@ -92,78 +90,22 @@ def records_of(log: loggen.Log) -> list[RecordRead]:
     return [record_of(line) for line in log.lines]
 
 
-class TestFailures:
-    def test_an_exception_at_every_step(
-        self, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Then the same batch again, or one that is cut otherwise; in the end all rows from offset 0."""
-        log = loggen.generate(7, replace(KNOBS["junky"], partitions=1))
-        both = Both(session, tmp_path, len(log.end_offsets))
-        records = records_of(log)
-        both.has(records)
-        results: dict[bytes, bytes | None] = {}
-
-        def again() -> ChannelTable:
-            changes = PublishedChanges(
-                SnapshotStore(str(tmp_path / "view")), "out", lambda rows: take_in(results, rows)
-            )
-            return table_on(both.topic, tmp_path, wall_ms=lambda: both.pure.now_ms, changes=changes)
-
-        both.table = again()
-        steps: list[tuple[Any, str, bool]] = [
-            (Archive, "add", True),
-            (table, "published", False),
-            (SnapshotStore, "publish", False),
-            (SnapshotStore, "publish", True),
-            (PublishedChanges, "publish", False),
-            (published, "changes", True),
-        ]
-        size, done = len(records) // len(steps), 0
-        for number, (owner, name, behind) in enumerate(steps):
-            batch = records[max(0, done - 5) : done + size]
-            with monkeypatch.context() as patch:
-                patch.setattr(owner, name, dies(getattr(owner, name), behind=behind))
-                with pytest.raises(RuntimeError, match="dies"):
-                    both.table.process(frame_of(session, batch))
-            committed = number >= steps.index((SnapshotStore, "publish", True))
-            assert (pointer_number(tmp_path) == number) is committed
-            if committed:
-                both.pure.process(batch)
-            if number % 2:  # a process that begins anew, and another cut
-                both.table = again()
-                batch = records[: done + size - 3]
-            both.take(batch)
-            done = sum(both.pure.place(n).position for n in log.end_offsets)
-            assert pointer_number(tmp_path) == number
-        both.take(records)
-        assert both.check()["incomplete"] == []
-        assert {key for key, value in results.items() if value is not None} == existing(session, tmp_path)
-
-    def test_a_topic_that_was_made_anew(self, session: SparkSession, tmp_path: Path) -> None:
-        topic = LogTopic(session, 1)
-        topic.records, _ = cold_start_log(differs=False)
-        table = table_on(topic, tmp_path)
-        table.process(frame_of(session, topic.records[:5]))
-        before = pointer_of(tmp_path)
-        other = table_on(topic, tmp_path)
-        other._log = replace(other._log, topic_id="id-2")
-        with pytest.raises(TopicBrokenError, match="id-2"):
-            other.places()
-        with pytest.raises(TopicBrokenError, match="id-1"):
-            other.process(frame_of(session, topic.records))
-        more = table_on(LogTopic(session, 2), tmp_path)
-        with pytest.raises(TopicBrokenError, match="2 partitions"):
-            more.places()
-        assert pointer_of(tmp_path) == before
-
-
-def dies(real: Any, *, behind: bool) -> Any:
-    def act(*args: Any) -> Any:
-        if behind:
-            real(*args)
-        raise RuntimeError("dies")
-
-    return act
+def test_a_topic_that_was_made_anew(session: SparkSession, tmp_path: Path) -> None:
+    topic = LogTopic(session, 1)
+    topic.records, _ = cold_start_log(differs=False)
+    table = table_on(topic, tmp_path)
+    table.process(frame_of(session, topic.records[:5]))
+    before = pointer_of(tmp_path)
+    other = table_on(topic, tmp_path)
+    other._log = replace(other._log, topic_id="id-2")
+    with pytest.raises(TopicBrokenError, match="id-2"):
+        other.places()
+    with pytest.raises(TopicBrokenError, match="id-1"):
+        other.process(frame_of(session, topic.records))
+    more = table_on(LogTopic(session, 2), tmp_path)
+    with pytest.raises(TopicBrokenError, match="2 partitions"):
+        more.places()
+    assert pointer_of(tmp_path) == before
 
 
 def test_wild_junk(session: SparkSession, tmp_path: Path) -> None:
@@ -239,7 +181,7 @@ class TestCleaner:
         before = pointer_of(tmp_path).meta["partitions"]["0"]["position"]
         quiet = [r for r in left if r.offset < later]
         both.has(quiet, left[-1].timestamp_ms)
-        both.take([r for r in quiet if r.offset > HALF + 3])
+        both.take(quiet)
         meta = both.check()
         assert meta["tentative"] is True
         assert [item["strict_from"] for item in meta["incomplete"]] == [None]
@@ -265,18 +207,6 @@ class TestCleaner:
         assert [(item["from_offset"], item["from_ms"]) for item in meta["incomplete"]] == [(0, 0)]
         assert [row["offset"] for row in archived(tmp_path)] == [r.offset for r in left]
 
-    def test_a_checkpoint_that_is_ahead_of_the_table(self, session: SparkSession, tmp_path: Path) -> None:
-        """The batch begins behind the position, and Kafka has all of it: nothing is missing, every verdict is there."""
-        records, _ = cold_start_log(differs=False)
-        records = [r for r in records if r.key != b"!cold-start"]
-        records = [r._replace(offset=offset) for offset, r in enumerate(records)]
-        both = Both(session, tmp_path, 1)
-        both.has(records)
-        both.take(records[6:])
-        assert both.check()["incomplete"] == []
-        assert len(archived(tmp_path)) == len(records)
-        assert None not in both.pure.verdicts().values()
-
 
 class TestColdStart:
     def test_the_view_joins_and_tells_what_was_overruled(self, session: SparkSession, tmp_path: Path) -> None:
@@ -300,9 +230,9 @@ class Counting(LogTopic):
 
     read = 0
 
-    def whole(self, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
-        self.read += sum(end - starts.get(number, 0) for number, end in ends.items())
-        return super().whole(ends, starts)
+    def whole(self, ends: Mapping[int, int]) -> DataFrame:
+        self.read += sum(ends.values())
+        return super().whole(ends)
 
 
 class TestBacklog:
@@ -344,18 +274,6 @@ class TestBacklog:
         assert meta["digest"] == digest_of_joiner(left)
         assert [item["strict_from"] for item in meta["incomplete"]] == [later]
 
-    def test_what_only_the_batch_lacks_is_archived(self, session: SparkSession, tmp_path: Path) -> None:
-        """A table that is older than its checkpoint, while nobody has vouched: Kafka still has what lies between."""
-        _, left, later = cleaned()
-        dead = [r for r in left if r.offset < later]
-        both = Both(session, tmp_path, Counting(session, 1))
-        both.has(dead, left[-1].timestamp_ms)
-        count = len(dead)
-        both.take(dead[: count // 2])
-        both.take(dead[count // 2 + 5 : count - 5])
-        assert [row["offset"] for row in archived(tmp_path)] == [r.offset for r in dead[: count - 5]]
-        both.check()
-
 
 def _proposal(key: str, offset: int, identity: str, version: int, base: str | None, **more: Any) -> RecordRead:
     fields = {"format": 1, "kind": "proposal", "id": identity, "covers": offset - 1, "version": version, "base": base}
@@ -390,9 +308,3 @@ def test_the_topic_of_changes_ends_with_the_view_after_a_crash(
 
 def take_in(records: dict[bytes, bytes | None], rows: Any) -> None:
     records.update({bytes(row["key"]): row["value"] for row in rows.collect()})
-
-
-def existing(session: SparkSession, folder: Path) -> set[bytes]:
-    newest = SnapshotStore(str(folder / "view")).folder(pointer_of(folder).sequence)
-    rows = session.read.parquet(newest.pattern).where("state is not null").select("key").collect()
-    return {row["key"].encode() for row in rows}

@@ -264,6 +264,8 @@ def test_a_day_that_is_over_becomes_one_batch(world) -> None:
         "dt=2025-06-16/batch=000000000002",
     ]
     assert world.history() == sorted([*before, ("broker-load", 2, "taken", "")])
+    for folder in (world.folder / "table").glob("views/v=*/*/"):
+        (folder / "x.parquet.tmp").write_text("somebody's")
     world.started()
     world.take(record("b1", offset=3, seq=4, timestamp_ms=later_ms, written_at_ms=later_ms))
     assert len(world.history()) == 6
@@ -282,10 +284,10 @@ def test_a_compaction_that_was_cut_off_and_a_start_without_a_record(world, monke
         def dies(folder: Folder, other: Folder) -> None:
             real(folder, other)
             if "_replaced" in other.path:
-                raise OSError("killed")
+                raise KeyboardInterrupt
 
         patch.setattr(Folder, "move_to", dies)
-        with pytest.raises(OSError, match="killed"):
+        with pytest.raises(KeyboardInterrupt):
             world.take(record("b1", offset=2, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
     world.started()
     world.take()

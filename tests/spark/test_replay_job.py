@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -31,6 +33,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 from tests.spark.asking import no_bar
 from tests.spark.channel_frames import LogTopic, archived, frame_of, pieces, table_on
+from tests.support.waits import WAIT_S
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, record_of
 
@@ -77,6 +80,16 @@ def test_an_archive_gives_the_answer_of_the_log_and_the_verdicts_that_it_holds(s
     assert found["compared"] == {"records": len(log.lines), "differing": 1, "first": first, "not_compared": NONE}
     with pytest.raises(CommandError, match=f"offset {place['offset']} of partition {place['partition']}"):
         refuse_differences(found)
+
+
+@pytest.mark.parametrize("job", ["replay", "audit"])
+def test_a_jvm_that_is_killed_is_no_bug(tmp_path: Path, job: str) -> None:
+    path = export_of(loggen.generate(3, KNOBS["junky"]), tmp_path / "log.jsonl")
+    options = ["--engine", "spark"] if job == "audit" else []
+    command = [sys.executable, "-m", "tests.spark.dying_job", "jvm", job, "--file", str(path), *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (ended.stdout.splitlines()[:1], ended.returncode) == (["dies"], ExitCode.SPARK_FAILED), ended.stderr
+    assert "bug" not in ended.stderr
 
 
 def offsets_of(folder: Path) -> dict[int, list[int]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -16,6 +20,7 @@ import structlog
 
 from spark.channel import log as log_module
 from spark.core.job_session import only_job
+from spark.core.store import Folder
 from spark.jobs.table_view import main
 from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode, StateChannelError
@@ -39,11 +44,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def log_of(
-    kafka: Kafka, name: str, seed: int, knobs: str = "junky", **settings: str
+    kafka: Kafka, name: str, seed: int, knobs: str = "junky", *, unused: int = 0
 ) -> tuple[LogInKafka, list[RecordRead]]:
     generated = loggen.generate(seed, replace(KNOBS[knobs], partitions=2))
-    log = LogInKafka(kafka.bootstrap_servers, name, 2)
-    log.create(**settings)
+    log = LogInKafka(kafka.bootstrap_servers, name, 2 + unused)
+    log.create()
     return log, [record_of(line) for line in generated.lines]
 
 
@@ -61,12 +66,15 @@ def arguments(job: Job) -> list[str]:
     ]
 
 
-def test_killed_behind_what_it_wrote(session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("what", "code"), [("process", -9), ("jvm", ExitCode.SPARK_FAILED)])
+def test_killed_behind_what_it_wrote(
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path, what: str, code: int
+) -> None:
     """A process dies between the records and its checkpoint; the next one goes on: nothing twice, nothing lost."""
     log, records = log_of(kafka, topic_prefix, 31)
     log.write(records)
     job = Job(session, log, tmp_path)
-    command = [sys.executable, "-m", "tests.spark.dying_job", *arguments(job)]
+    command = [sys.executable, "-m", "tests.spark.dying_job", what, "table-view", *arguments(job)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -75,12 +83,94 @@ def test_killed_behind_what_it_wrote(session: SparkSession, kafka: Kafka, topic_
         _, err = process.communicate(timeout=WAIT_S)
     finally:
         process.kill()
-    assert (said, process.returncode) == ("dies\n", -9), err
+    assert (said, process.returncode) == ("dies\n", code), err
+    assert "This is a bug" not in err
     assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
     assert len({row["batch"] for row in job.rows()}) == 1
     assert 0 < sum(job.positions().values()) < len(records)
     job.run()
     job.check(records)
+
+
+def foreign(checkpoint: Path) -> None:
+    for name, content in (("offsets", '{"batchWatermarkMs":0}\n{"another":{"0":5}}'), ("commits", "{}")):
+        (checkpoint / name).mkdir(parents=True, exist_ok=True)
+        (checkpoint / name / "0").write_text(f"v1\n{content}")
+    (checkpoint / "metadata").write_text('{"id":"00000000-0000-0000-0000-000000000000"}')
+
+
+def in_every_folder(table: Path) -> None:
+    for place in ("archive/dt=*/batch=*", "archive/dt=*", "archive", "view/v=*", "view"):
+        for folder in table.glob(place):
+            (folder / "x.parquet.tmp").write_text("somebody's")
+
+
+def a_day_later(archive: Path) -> None:
+    days = sorted(archive.glob("dt=*"))
+    days[-1].rename(archive / f"dt=2000-01-{len(days):02}") if days else None
+
+
+def files(folder: Path, name: str = "*") -> list[Path]:
+    return [path for path in folder.rglob(name) if path.is_file()]
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "an empty checkpoint": lambda job: [file.write_bytes(b"") for file in files(job / "checkpoint")],
+    "half a pointer": lambda job: [file.write_bytes(file.read_bytes()[:40]) for file in files(job / "table", "LATEST")],
+    "a gap in the checkpoint": lambda job: [file.unlink() for file in files(job / "checkpoint", "0")],
+    "a day is over": lambda job: a_day_later(job / "table" / "archive"),
+    "another's checkpoint": lambda job: foreign(job / "checkpoint"),
+    "no pointer": lambda job: [file.unlink() for file in files(job / "table", "LATEST")],
+    "files of others": lambda job: in_every_folder(job / "table"),
+    "no checkpoint": lambda job: shutil.rmtree(job / "checkpoint", ignore_errors=True),
+}
+"""What disks, people, time and other jobs do to the folder of a job."""
+ROUNDS = int(os.environ.get("STATECHANNEL_SPARK_KILLS", str(len(DAMAGES))))
+"""A hundred take some ten minutes."""
+
+
+class DiedError(Exception):
+    """Nothing reaches the disk from now on."""
+
+
+def test_killed_at_random_and_damaged(
+    session: SparkSession, kafka: Kafka, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start goes on, whatever was lost that it does not need: no record is lost, none is there twice."""
+    left = sys.maxsize
+
+    def mortal(real: Any) -> Any:
+        def act(*args: Any) -> Any:
+            nonlocal left
+            left -= 1
+            done = real(*args) if left >= 0 else None
+            if left <= 0:
+                raise DiedError
+            return done
+
+        return act
+
+    for name in ("move_to", "remove", "write"):
+        monkeypatch.setattr(Folder, name, mortal(getattr(Folder, name)))
+    log, records = log_of(kafka, topic_prefix, 38, unused=1)
+    records.sort(key=lambda record: record.offset)
+    job, half = Job(session, log, tmp_path, {"max_offsets_per_trigger": 20}), len(records) // 2
+    log.write(records[:half])  # a channel of this age uses the partitions that have records
+    cuts = [half + (len(records) - half) * number // ROUNDS for number in range(ROUNDS + 1)]
+    rng, killed = Random(38), 0
+    for number, how in zip(range(ROUNDS), cycle(DAMAGES), strict=False):
+        left = rng.randrange(1, 30)
+        try:
+            job.run()
+        except DiedError:
+            killed += 1
+        left = sys.maxsize
+        DAMAGES[how](tmp_path)
+        log.write(records[cuts[number] : cuts[number + 1]])
+        print(f"round {number}: {killed} killed; then {how}")
+    job.run()
+    job.check(records)
+    assert killed > 0
 
 
 @pytest.fixture

@@ -125,16 +125,10 @@ class PureTable:
         mine = [record for record in self.topic if record.partition == number]
         log_end = max((bundle.offset for bundle in mine), default=-1) + 1
         why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS, log_end=log_end)
-        log = records
-        if why is not None or any(place.position <= bundle.offset < seen.first for bundle in mine):
-            log = [bundle for bundle in mine if bundle.offset < seen.first] + records
-            records = [item for item in log if item.offset >= place.position]
-            seen = seen_in(records, place.position)
-            why = why_join(place, seen, oldest_kept_ms=self.now_ms - LAG_MS, log_end=log_end)
         if why is None:
             step = go_on(self.partitions, number, place, seen)
         else:
-            records = log
+            records = [bundle for bundle in mine if bundle.offset < seen.first] + records
             whole = seen_in(records, 0)
             oldest_kept_ms = max(self.now_ms, whole.newest_ms) - LAG_MS
             old = [

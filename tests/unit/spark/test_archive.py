@@ -186,13 +186,13 @@ class Session:
     def schema(self, _):
         return self
 
-    def parquet(self, uri):
-        files = sorted(Path(Folder(uri).path).glob("batch=*/*.parquet"))
-        return Rows(pa.concat_tables(pq.read_table(file, partitioning=None) for file in files))
+    def parquet(self, *files):
+        tables = [pq.read_table(Folder(file).path, columns=ARCHIVE.names, partitioning=None) for file in files]
+        return Rows(pa.concat_tables(tables))
 
 
 def compact(archive: Archive, day: str = DAYS[0]) -> int:
-    return archive.compact(Session(), f"dt={day}", None)
+    return archive.compact(Session(), f"dt={day}", ARCHIVE)
 
 
 def test_closed_days_are_compacted(archive):
@@ -256,3 +256,73 @@ def test_a_late_record_on_a_day_whose_compaction_was_cut_off(archive, kill):
     archive.add(BATCHES[2], 2)
     Archive(archive.root.uri).recover(2)
     assert read(archive) == once(0, 1, 2)
+
+
+STRAYS = [
+    f"dt={DAYS[0]}/batch=000000000000/x.parquet.tmp",
+    f"dt={DAYS[0]}/note #1 50%.txt",
+    f"dt={DAYS[0]}/batch=000000000001 (copy)/part-0.parquet",
+    f"dt={DAYS[0]}/batch=000000000001/more/part-0.parquet",
+    "README.md",
+    "dt=lost/part-0.parquet",
+]
+
+
+@pytest.mark.parametrize("removed", ["compacted", "removed"])
+@pytest.mark.parametrize("stray", STRAYS)
+def test_files_of_others_are_neither_read_nor_deleted(archive, stray, removed, caplog):
+    """Whatever becomes of the day that they lie in; what is moved out of the way is named."""
+    root = Path(archive.root.path)
+    (root / stray).parent.mkdir(parents=True, exist_ok=True)
+    (root / stray).write_bytes(b"somebody's")
+    rows = Counter(
+        o for f in archive.stored_files() for o in pq.read_table(f.path, partitioning=None)["offset"].to_pylist()
+    )
+    assert rows == once(0, 1)
+    if removed == "compacted":
+        archive.compact_days(Session(), f"dt={DAYS[2]}", ARCHIVE)
+        assert archive.batches(f"dt={DAYS[0]}") == [1]
+    else:
+        archive.remove(f"dt={DAYS[0]}")
+        assert archive.days() == [f"dt={DAYS[1]}", f"dt={DAYS[2]}"]
+    Archive(archive.root.uri).recover(1)
+    (kept,) = [path for path in root.rglob("*") if path.is_file() and path.read_bytes() == b"somebody's"]
+    if kept != root / stray:
+        assert stray.split("/")[1] in caplog.text
+    assert not [path for path in root.glob(f"dt={DAYS[0]}/*") if not path.name.startswith("batch=")]
+
+
+def test_a_compaction_that_fails_leaves_the_day_and_goes_on(archive, kill, caplog):
+    class Failing(Session):
+        def parquet(self, *files):
+            if DAYS[0] in files[0]:
+                raise OSError("[Errno 5] Input/output error")
+            return super().parquet(*files)
+
+    archive.compact_days(Failing(), f"dt={DAYS[2]}", ARCHIVE)
+    assert [len(archive.batches(f"dt={day}")) for day in DAYS[:2]] == [2, 1]
+    assert DAYS[0] in caplog.text
+    real = Folder.move_to
+    for step in range(3):
+        fails = iter([*[False] * step, True])
+
+        def move_to(folder, other, fails=fails):
+            if next(fails, False):
+                raise OSError("[Errno 5] Input/output error")
+            real(folder, other)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Folder, "move_to", move_to)
+            archive.compact_days(Session(), f"dt={DAYS[1]}", ARCHIVE)
+        assert read(archive) == once(0, 1)
+
+
+def test_days_that_were_written_with_a_column_too_many_are_mended(archive):
+    compact(archive)
+    (file,) = Path(archive.root.path).glob(f"dt={DAYS[0]}/batch=*/*.parquet")
+    table = pq.read_table(file, partitioning=None)
+    pq.write_table(table.append_column("batch", pa.array([0] * len(table), pa.int32())), file)
+    Archive(archive.root.uri).compact_days(Session(), f"dt={DAYS[1]}", ARCHIVE)
+    (file,) = Path(archive.root.path).glob(f"dt={DAYS[0]}/batch=*/*.parquet")
+    assert pq.read_schema(file).names == ARCHIVE.names
+    assert read(archive) == once(0, 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import orjson
 import pytest
 
@@ -116,3 +119,44 @@ def test_names_of_folders(tmp_path, name):
     publish(store, None)
     assert (tmp_path / name / "LATEST").exists()
     assert SnapshotStore((tmp_path / name).as_uri()).latest() == store.latest()
+
+
+DAMAGES = [None, b"", b"{", b"\0" * 40, b'{"format": 1, "meta": {}}']
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_a_pointer_that_was_lost_or_damaged_comes_back_from_beside_its_snapshot(store, content, caplog):
+    newest = publish(store, publish(store, None))
+    (Folder(store.folder(2).uri) / "half.parquet").write(b"of a writer that died")
+    pointer = Path(store.root.path) / "LATEST"
+    whole = pointer.read_bytes()
+    pointer.unlink()
+    if content is not None:
+        pointer.write_bytes(content)
+    assert SnapshotStore(store.root.uri).latest() == newest
+    assert pointer.exists() is (content is not None), "a reader writes nothing"
+    caplog.clear()
+    assert store.latest(mend=True) == newest
+    (record,) = caplog.records
+    assert str(pointer.parent) in record.getMessage()
+    assert pointer.read_bytes() == whole
+    assert store.latest() == newest
+    assert len(caplog.records) == 1
+    assert publish(store, newest).sequence == 2
+
+
+def test_a_pointer_of_a_newer_version_is_never_set_back(store):
+    publish(store, publish(store, None))
+    (store.root / "LATEST").write(orjson.dumps({"format": 2, "sequence": 1, "meta": {}}))
+    with pytest.raises(TableFormatError, match="format 2"):
+        store.latest(mend=True)
+
+
+def test_what_a_pointer_names_is_on_the_disk_before_it(store, monkeypatch):
+    synced, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").readlink()), sync(fd)))
+    publish(store, None)
+    names = [path.name for path in synced]
+    data, pointer = names.index("part.parquet"), next(n for n, name in enumerate(names) if name.startswith(".LATEST"))
+    assert data < pointer
+    assert names[pointer + 1] == "view"

@@ -1,0 +1,90 @@
+"""Any tool that knows Parquet reads the archives of all jobs, days that were put together among the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark.core.archive import Archive
+from spark.core.schemas import ARCHIVE
+from spark.load.rows import ROW as REPORT
+from spark.partitions.table import ROW as SAMPLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HISTORY = pa.schema(
+    [*(field for field in REPORT if field.name != "dt"), ("fate", pa.string()), ("topic_id", pa.string())]
+)
+JOBS: dict[str, tuple[pa.Schema, dict[str, Any], Any]] = {
+    "table-view": (ARCHIVE, {}, from_arrow_schema(ARCHIVE)),
+    "load-views": (HISTORY, {"counted": "fate", "order": ("kind", "offset")}, None),
+    "partition-loads": (SAMPLE, {"counted": "junk", "order": ("at", "offset")}, from_arrow_schema(SAMPLE)),
+}
+
+
+def polars_rows(folder: str) -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.read_parquet(f"{folder}/dt=*/batch=*/*.parquet", hive_partitioning=True).to_arrow()
+
+
+READERS = {
+    "pandas": lambda folder: pa.Table.from_pandas(pd.read_parquet(folder)),
+    "pyarrow": pq.read_table,
+    "dataset": lambda folder: ds.dataset(folder, format="parquet").to_table(),
+    "duckdb": lambda folder: duckdb.sql(
+        f"from read_parquet('{folder}/dt=*/batch=*/*.parquet', hive_partitioning=true)"
+    ).to_arrow_table(),
+    "polars": polars_rows,
+}
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def archive(session: SparkSession, request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Two days that are over and one that is not; the first was put together by a version that wrote a column too many."""
+    schema, options, columns = JOBS[request.param]
+    folder = tmp_path_factory.mktemp("a b#") / "table"
+    table = Archive(str(folder / "archive"), **options)
+    for batch in range(6):
+        place = {name: [0] for name in ("partition", "offset", "at") if name in schema.names}
+        values = (
+            {name: [None] for name in schema.names} | place | {"offset": [batch], "dt": [f"2026-03-0{1 + batch // 2}"]}
+        )
+        rows = pa.table(values, schema=pa.schema([*schema, ("dt", pa.string())]))
+        table.add(session.createDataFrame(rows), batch)
+    first = next((folder / "archive/dt=2026-03-01").rglob("*.parquet"))
+    wide = pq.read_table(first, partitioning=None)
+    pq.write_table(wide.append_column("batch", pa.array([0], pa.int32())), first)
+    first.with_name(f".{first.name}.crc").unlink()
+    (first.parent / "x.parquet.tmp").write_text("somebody's")
+    (first.parents[1] / "note.txt").write_text("somebody's")
+    table.compact_days(session, "dt=2026-03-03", columns)
+    assert [len(table.batches(day)) for day in table.days()] == [1, 1, 2]
+    return folder, [field.name for field in schema]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_readers(archive: tuple[Path, list[str]], reader: str) -> None:
+    folder, names = archive
+    rows = READERS[reader](str(folder / "archive"))
+    assert sorted(rows["offset"].to_pylist()) == list(range(6))
+    assert set(rows.schema.names) - {"dt", "batch"} == set(names)
+    assert ("batch" in rows.schema.names) is (reader != "dataset")
+
+
+def test_spark_reads_nothing_else(session: SparkSession, archive: tuple[Path, list[str]]) -> None:
+    folder, names = archive
+    day = next((folder / "archive").glob("dt=2026-03-03/batch=*"))
+    for place in (day, day.parent):
+        (place / "x.parquet.tmp").write_text("somebody's")
+    rows = Archive(str(folder / "archive")).rows(session, None)
+    assert sorted(row["offset"] for row in rows.collect()) == list(range(6))
+    assert rows.columns == names
