@@ -1,4 +1,4 @@
-"""Who may call the admin API: bearer tokens and client certificates of a file, and the host names by which it may be called."""
+"""Who may call the admin API: bearer tokens, client certificates of a file, and the host names by which it may be called."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.http_api.extension import require_extra
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import Caller
 from statechannel.logger import SafeLogger
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
+    from statechannel.http_api.oidc import OidcCallers
     from statechannel.settings.groups_cluster import HttpSettings
 
 _log = SafeLogger(__name__)
@@ -33,6 +35,7 @@ _COMMENT: Final = re.compile(r"(?:^|\s)#")  # within a word it belongs to the na
 _FILE_MAX_BYTES: Final = 1_000_000
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _UNNAMED: Final = "unnamed"
+_DOTS_OF_JWT: Final = 2
 
 
 class HttpAccessError(StateChannelError):
@@ -129,15 +132,20 @@ class HttpCallers:
         trusted_proxies(settings)
         self._read_at: tuple[int, int, int] | None = None
         self._credentials = Credentials({}, {})
-        if settings.access_file is None:
-            if not is_loopback(settings.address):
-                raise HttpAccessError(
-                    f"http.address is {settings.address}, which others than this machine reach, and there is no authentication",
-                    hint="Set http.access_file, or keep http.address at 127.0.0.1.",
-                )
-        else:
+        self._oidc: OidcCallers | None = None
+        if settings.oidc_issuer is not None:
+            require_extra("oidc", "jwt", "cryptography", unset="http.oidc_issuer")
+            from statechannel.http_api.oidc import OidcCallers  # noqa: PLC0415 - the extra
+
+            self._oidc = OidcCallers(settings, settings.oidc_issuer)
+        if settings.access_file is not None:
             self._read_at = _version(settings.access_file)
             self._credentials = read_credentials(settings.access_file)
+        elif self._oidc is None and not is_loopback(settings.address):
+            raise HttpAccessError(
+                f"http.address is {settings.address}, which others than this machine reach, and there is no authentication",
+                hint="Set http.access_file or http.oidc_issuer, or keep http.address at 127.0.0.1.",
+            )
         if settings.tls_client_ca is not None and (settings.tls_certificate is None or settings.tls_key is None):
             raise HttpAccessError(
                 "http.tls_client_ca is set without http.tls_certificate and http.tls_key",
@@ -183,7 +191,7 @@ class HttpCallers:
         if name not in self._hosts and (not server or name != server.lower()):
             raise ProblemError("bad-host", f"{host[:100]!r} is not a name of this host" if host else "there is no Host")
 
-    def caller(self, headers: Mapping[str, str], certificate: str | None, address: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str], certificate: str | None, address: str) -> Caller:
         """Authenticate a request.
 
         Args:
@@ -191,9 +199,9 @@ class HttpCallers:
             certificate: Common name of the certificate that the client has presented, if any.
 
         Raises:
-            ProblemError: `token-missing`.
+            ProblemError: `token-missing`, or as `OidcCallers.caller`.
         """
-        if self._settings.access_file is None:
+        if self._settings.access_file is None and self._oidc is None:
             name = headers.get(CLIENT_HEADER, "")
             return Caller(name if _NAME.fullmatch(name) else _UNNAMED, self._settings.open_role, address)
         credentials = self._newest()
@@ -201,14 +209,20 @@ class HttpCallers:
         known = None
         if scheme.lower() == "bearer":
             known = credentials.tokens.get(digest_of(token.strip()))
+            if known is None and self._oidc is not None and token.count(".") == _DOTS_OF_JWT:
+                caller = await self._oidc.caller(token.strip(), address)
+                if any(
+                    caller.name == name
+                    for name, _ in (*credentials.tokens.values(), *credentials.certificates.values())
+                ):
+                    raise ProblemError(
+                        "token-invalid", f"{caller.name} is the name of another caller, in http.access_file"
+                    )
+                return caller
         elif certificate is not None:
             known = credentials.certificates.get(certificate)
         if known is None:
-            raise ProblemError(
-                "token-missing",
-                "the token is not known" if scheme else "there is no token",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise ProblemError("token-missing", "the token is not known" if scheme else "there is no token")
         return Caller(*known, address)
 
 
@@ -225,6 +239,11 @@ def require_own_page(headers: Mapping[str, str]) -> None:
         raise ProblemError("foreign-page", "it comes from a page of another site")
     if CLIENT_HEADER not in headers and not headers.get("authorization"):
         raise ProblemError("foreign-page", "there is neither a bearer token nor the header Statechannel-Client")
+
+
+def discovery_url(issuer: str) -> str:
+    """Where an OpenID Connect issuer describes itself."""
+    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
 
 
 def is_loopback(address: str) -> bool:

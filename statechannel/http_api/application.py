@@ -185,7 +185,7 @@ class _Endpoint:
 
     async def _checked(self, request: Request) -> ApiCall:
         route, headers = self._route, _headers_of(request.scope)
-        caller = identify(self._access, request.scope)
+        caller = await identify(self._access, request.scope)
         # Its role comes first: what a caller may not do needs no answer on how it would be done right.
         ApiCall(caller, {}, None, None, {}).require(route.role, route.name)
         asked, sent = request.query_params.multi_items(), {} if route.body is None else await self._document(request)
@@ -273,14 +273,14 @@ def _matches(route: Route, request: Request) -> bool:
     return route.path_regex.match(request.url.path) is not None
 
 
-def identify(access: HttpCallers, scope: Scope) -> Caller:
+async def identify(access: HttpCallers, scope: Scope) -> Caller:
     """Authenticate the sender of a request.
 
     Raises:
-        ProblemError: `token-missing`.
+        ProblemError: As `HttpCallers.caller`.
     """
     certificate = scope.get("state", {}).get("client_certificate")
-    return access.caller(_headers_of(scope), certificate, (scope.get("client") or ("",))[0])
+    return await access.caller(_headers_of(scope), certificate, (scope.get("client") or ("",))[0])
 
 
 def problem_response(problem: ProblemError, scope: Scope) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.errors import ExitCode, StateChannelError
@@ -24,19 +25,22 @@ class HttpExtraMissingError(StateChannelError):
     exit_code = ExitCode.EXTRA_MISSING
 
 
-def require_extra() -> None:
-    """Refuse to go on without the libraries.
+def require_extra(extra: str = "http", *modules: str, unset: str = "http.port") -> None:
+    """Refuse to go on without the libraries of an extra.
+
+    Args:
+        unset: The setting that needs them.
 
     Raises:
         HttpExtraMissingError: They are not installed.
     """
     try:
-        import starlette  # noqa: F401, PLC0415 - an extra: nothing of it is needed without
-        import uvicorn  # noqa: F401, PLC0415 - the same
+        for module in modules or ("starlette", "uvicorn"):
+            import_module(module)
     except ImportError as error:
         raise HttpExtraMissingError(
-            f"the admin API needs the extra `http`: {error.name} is not installed",
-            hint=f"Install it with `{install_command('http')}`, or set no http.port.",
+            f"the admin API needs the extra `{extra}`: {error.name} is not installed",
+            hint=f"Install it with `{install_command(extra)}`, or set no {unset}.",
         ) from error
 
 

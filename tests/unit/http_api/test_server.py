@@ -1,5 +1,6 @@
 """The server on a real port: clients that are slow, endless or too many, and its certificate."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -292,7 +293,7 @@ def test_a_console_prints_tokens_and_refuses_to_be_open_to_a_network(tmp_path):
     path = tmp_path / "callers"
     path.write_text(token["line"] + "\n")
     callers = HttpCallers(http_settings(access_file=str(path)).http)
-    assert callers.caller({"authorization": f"Bearer {token['token']}"}, None, "").name == "ann"
+    assert asyncio.run(callers.caller({"authorization": f"Bearer {token['token']}"}, None, "")).name == "ann"
     assert console("--new-token", "../ann").exit_code == 2
     refused = console("--address", "0.0.0.0")
     assert (refused.exit_code, "http.access_file" in refused.stderr) == (8, True)
