@@ -10,6 +10,7 @@ import asyncio
 import io
 import os
 import ssl
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
@@ -68,6 +69,22 @@ def is_http_url(url: str) -> bool:
         )
     except ValueError:
         return False
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if address == "localhost":
+        return True
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def is_private_url(url: str) -> bool:
+    """Whether nobody on the way to it can replace what it answers."""
+    parts = urlsplit(url) if is_http_url(url) else None
+    return parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname or ""))
 
 
 def get(url: str, *, timeout_s: float, max_bytes: int, ca: Path | None = None) -> bytes:

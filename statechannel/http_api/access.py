@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from statechannel.errors import ExitCode, StateChannelError
-from statechannel.http_api.extension import require_extra
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import Caller
+from statechannel.http_client import is_loopback, is_private_url
 from statechannel.logger import SafeLogger
 from statechannel.settings.groups_cluster import AccessRole
 
@@ -120,6 +120,24 @@ def trusted_proxies(settings: HttpSettings) -> list[str]:
     return [*map(str, networks), *mapped]
 
 
+def _oidc_callers(settings: HttpSettings, issuer: str) -> OidcCallers:
+    from statechannel.http_api.oidc import OidcCallers  # noqa: PLC0415 - the extra
+
+    if settings.oidc_audience is None:
+        raise HttpAccessError(
+            "http.oidc_issuer is set without http.oidc_audience",
+            hint="Set the audience that tokens for this API have; else any token of the issuer would be one.",
+        )
+    if not is_private_url(issuer):
+        raise HttpAccessError("http.oidc_issuer: somebody on the way could replace its keys", hint="Use https.")
+    try:
+        return OidcCallers(settings, issuer, settings.oidc_audience)
+    except OSError as error:
+        raise HttpAccessError(
+            f"http.oidc_ca cannot be used: {error}", hint="Name a file of certificates (PEM)."
+        ) from None
+
+
 class HttpCallers:
     """Authenticates callers, and checks the host names and origins of requests.
 
@@ -134,10 +152,7 @@ class HttpCallers:
         self._credentials = Credentials({}, {})
         self._oidc: OidcCallers | None = None
         if settings.oidc_issuer is not None:
-            require_extra("oidc", "jwt", "cryptography", unset="http.oidc_issuer")
-            from statechannel.http_api.oidc import OidcCallers  # noqa: PLC0415 - the extra
-
-            self._oidc = OidcCallers(settings, settings.oidc_issuer)
+            self._oidc = _oidc_callers(settings, settings.oidc_issuer)
         if settings.access_file is not None:
             self._read_at = _version(settings.access_file)
             self._credentials = read_credentials(settings.access_file)
@@ -239,21 +254,6 @@ def require_own_page(headers: Mapping[str, str]) -> None:
         raise ProblemError("foreign-page", "it comes from a page of another site")
     if CLIENT_HEADER not in headers and not headers.get("authorization"):
         raise ProblemError("foreign-page", "there is neither a bearer token nor the header Statechannel-Client")
-
-
-def discovery_url(issuer: str) -> str:
-    """Where an OpenID Connect issuer describes itself."""
-    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if address == "localhost":
-        return True
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_wildcard(address: str) -> bool:

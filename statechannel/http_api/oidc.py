@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import jwt
 
 from statechannel import http_client
-from statechannel.http_api.access import HttpAccessError, discovery_url, is_loopback
+from statechannel.http_api.openapi import discovery_url
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import Caller
 from statechannel.logger import SafeLogger
@@ -58,24 +57,13 @@ class OidcCallers:
     """Authenticates bearers of an issuer's tokens; in one loop, which no fetch blocks.
 
     Raises:
-        HttpAccessError: The audience is missing, certificates cannot be used, or keys would come over a network without TLS.
+        OSError: The certificates of `http.oidc_ca` cannot be used.
     """
 
-    def __init__(self, settings: HttpSettings, issuer: str) -> None:
-        if settings.oidc_audience is None:
-            raise HttpAccessError(
-                "http.oidc_issuer is set without http.oidc_audience",
-                hint="Set the audience that tokens for this API have; else any token of the issuer would be one.",
-            )
-        _require_private("http.oidc_issuer", issuer)
-        try:
-            ssl.create_default_context(cafile=settings.oidc_ca)
-        except OSError as error:
-            raise HttpAccessError(
-                f"http.oidc_ca cannot be used: {error}", hint="Name a file of certificates (PEM)."
-            ) from None
+    def __init__(self, settings: HttpSettings, issuer: str, audience: str) -> None:
+        ssl.create_default_context(cafile=settings.oidc_ca)
         self._issuer = issuer
-        self._audience = settings.oidc_audience
+        self._audience = audience
         self._role_claim = settings.oidc_role_claim
         self._ca = settings.oidc_ca
         self._keys: Mapping[str, jwt.PyJWK] = {}
@@ -168,7 +156,8 @@ def _keys_of(issuer: str, ca: Path | None) -> dict[str, jwt.PyJWK]:
     if about.get("issuer") != issuer:
         raise ValueError(f"its discovery document is of {str(about.get('issuer'))[:_SHOWN_CHARS]!r}")
     uri = str(about.get("jwks_uri"))
-    _require_private("jwks_uri", uri)
+    if not http_client.is_private_url(uri):
+        raise ValueError(f"its keys are at {uri[:_SHOWN_CHARS]!r}, where somebody on the way could replace them")
     listed = _document(uri, ca).get("keys")
     if not isinstance(listed, list) or not 0 < len(listed) <= _KEYS_MAX:
         raise ValueError(f"{uri} has not 1 to {_KEYS_MAX} keys")
@@ -189,12 +178,3 @@ def _document(url: str, ca: Path | None) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError(f"{url} is not a JSON object")  # noqa: TRY004 - of a foreign document
     return document
-
-
-def _require_private(name: str, url: str) -> None:
-    """Refuse keys that somebody on the way could replace."""
-    parts = urlsplit(url)
-    if not http_client.is_http_url(url) or (parts.scheme != "https" and not is_loopback(parts.hostname or "")):
-        raise HttpAccessError(
-            f"{name} is {url[:_SHOWN_CHARS]!r}, whose keys somebody on the way could replace", hint="Use https."
-        )

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
-from statechannel.http_api.access import discovery_url
 from statechannel.http_api.problems import PROBLEM_JSON, REASONS, Problem
 from statechannel.http_api.routes import ApiRoute
 from statechannel.queries.query import RequestModel
@@ -81,6 +80,11 @@ def document_of(routes: Sequence[ApiRoute], issuer: str | None = None) -> dict[s
             "securitySchemes": schemes,
         },
     }
+
+
+def discovery_url(issuer: str) -> str:
+    """Where an OpenID Connect issuer describes itself."""
+    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
 
 
 def shown_path(route: ApiRoute) -> str:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from statechannel.http_api import oidc
 from statechannel.http_api.access import HttpAccessError, HttpCallers, new_token
-from statechannel.http_api.extension import HttpExtraMissingError
+from statechannel.http_api.extension import HttpExtraMissingError, make
 from tests.support.http_fakes import PATH, Rig, http_settings
 from tests.support.oidc_issuer import AUDIENCE, Issuer, issuing
 
@@ -236,5 +236,5 @@ def test_settings_that_would_admit_others_are_refused(monkeypatch):
             HttpCallers(http_settings(**values).http)
     monkeypatch.setitem(sys.modules, "jwt", None)
     with pytest.raises(HttpExtraMissingError) as missing:
-        HttpCallers(http_settings(oidc_issuer=https, oidc_audience="a").http)
+        make(http_settings(oidc_issuer=https, oidc_audience="a"), {})
     assert "[oidc]" in missing.value.hint
