@@ -82,7 +82,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_private_url(url: str) -> bool:
-    """Whether nobody on the way to it can replace what it answers."""
+    """Whether its answers cannot be replaced in transit."""
     parts = urlsplit(url) if is_http_url(url) else None
     return parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname or ""))
 

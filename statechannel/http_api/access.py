@@ -129,7 +129,7 @@ def _oidc_callers(settings: HttpSettings, issuer: str) -> OidcCallers:
             hint="Set the audience that tokens for this API have; else any token of the issuer would be one.",
         )
     if not is_private_url(issuer):
-        raise HttpAccessError("http.oidc_issuer: somebody on the way could replace its keys", hint="Use https.")
+        raise HttpAccessError("http.oidc_issuer is reached without TLS: its keys could be replaced", hint="Use https.")
     try:
         return OidcCallers(settings, issuer, settings.oidc_audience)
     except OSError as error:

@@ -157,7 +157,7 @@ def _keys_of(issuer: str, ca: Path | None) -> dict[str, jwt.PyJWK]:
         raise ValueError(f"its discovery document is of {str(about.get('issuer'))[:_SHOWN_CHARS]!r}")
     uri = str(about.get("jwks_uri"))
     if not http_client.is_private_url(uri):
-        raise ValueError(f"its keys are at {uri[:_SHOWN_CHARS]!r}, where somebody on the way could replace them")
+        raise ValueError(f"its keys are at {uri[:_SHOWN_CHARS]!r}, without TLS, where they could be replaced")
     listed = _document(uri, ca).get("keys")
     if not isinstance(listed, list) or not 0 < len(listed) <= _KEYS_MAX:
         raise ValueError(f"{uri} has not 1 to {_KEYS_MAX} keys")

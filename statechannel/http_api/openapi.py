@@ -15,8 +15,9 @@ from statechannel.http_api.routes import ApiRoute
 from statechannel.queries.query import RequestModel
 
 EVERYWHERE: Final = (
-    "bad-host", "bad-request", "internal-error", "issuer-unavailable", "role-missing", "token-audience", "token-early",
-    "token-expired", "token-invalid", "token-issuer", "token-key-unknown", "token-missing", "too-many-requests",
+    "answer-late", "bad-host", "bad-request", "internal-error", "issuer-unavailable", "role-missing", "token-audience",
+    "token-early", "token-expired", "token-invalid", "token-issuer", "token-key-unknown", "token-missing",
+    "too-many-requests",
 )  # fmt: skip
 """Codes that every route may answer with."""
 OF_BODIES: Final = ("body-too-large", "foreign-page", "receive-timeout", "wrong-media-type")
@@ -165,8 +166,7 @@ def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
 
 def reasons_of(route: ApiRoute) -> list[str]:
     """Codes of the problems that a route may answer with, those of executing brokers apart."""
-    late = ("answer-late",) if route.bounds_time else ()
-    return sorted({*EVERYWHERE, *(OF_BODIES if route.body is not None else ()), *late, *route.reasons})
+    return sorted({*EVERYWHERE, *(OF_BODIES if route.body is not None else ()), *route.reasons})
 
 
 def _responses(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:

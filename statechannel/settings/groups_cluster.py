@@ -310,7 +310,10 @@ class HttpSettings(SettingsGroup):
         "none of these is that of the client, for `requests_per_s` and in logs. From others the header does not count.",
     )
     requests_per_s: float = setting(
-        50.0, "Requests per second of one address, on average; a burst may have twice that.", gt=0, le=100_000
+        50.0,
+        "Requests per second of one address (IPv6: /64), on average; a burst may have twice that.",
+        gt=0,
+        le=100_000,
     )
     connections_max: int = setting(
         300, "Concurrent connections, readers of changes among them; further ones are closed.", ge=1, le=10_000
