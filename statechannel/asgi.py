@@ -26,6 +26,8 @@ __all__ = ["GuardMiddleware", "channel_in_server"]
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods of requests that are guarded by the rules of reads."""
+TOGETHER_S = 1.0
+"""Signals within this time are one: a supervisor passes on what its process group, its workers among it, was sent."""
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
@@ -43,8 +45,8 @@ async def channel_in_server(opening: Opening) -> AsyncIterator[StateChannel]:
 
     A server that is stopped by a signal closes its port, and ends its lifespan only then: clients would be refused while bundles
     are still here. So the first signal hands the bundles over, while requests are answered and redirected, and then reaches the
-    server; the second one reaches it at once. This needs a server that takes signals by `signal.signal` in this thread, as
-    uvicorn and its workers do; under another one the bundles are handed over at the end of this block.
+    server; one that comes more than a second later reaches it at once. This needs a server that takes signals by `signal.signal`
+    in this thread, as uvicorn and its workers do; under another one the bundles are handed over at the end of this block.
 
     Example:
         ```
@@ -63,6 +65,7 @@ async def channel_in_server(opening: Opening) -> AsyncIterator[StateChannel]:
 def _hand_over_first(channel: StateChannel) -> Iterator[None]:
     """Until the end of this block the server's handlers of signals wait for the hand-over."""
     loop, leaving, asked = asyncio.get_running_loop(), list[asyncio.Task[None]](), list[int]()
+    begun_s = 0.0
     handlers: dict[int, _Handler] = {}
 
     async def leave(number: int) -> None:
@@ -76,10 +79,14 @@ def _hand_over_first(channel: StateChannel) -> Iterator[None]:
         leaving.append(loop.create_task(leave(number), name="hand-over-first"))
 
     def handle(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        if len(asked) == 1:
+        nonlocal begun_s
+        if not asked:
+            begun_s = loop.time()
             loop.call_soon_threadsafe(begin, number)
-        else:
+        elif loop.time() - begun_s < TOGETHER_S:
+            return
+        asked.append(number)
+        if len(asked) > 1:
             handlers[number](number, frame)
 
     if threading.current_thread() is threading.main_thread():

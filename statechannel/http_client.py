@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import ssl
+from ipaddress import ip_address
+from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlsplit
 
@@ -68,13 +71,30 @@ def is_http_url(url: str) -> bool:
         return False
 
 
-def get(url: str, *, timeout_s: float, max_bytes: int) -> bytes:
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if address == "localhost":
+        return True
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def is_private_url(url: str) -> bool:
+    """Whether its answers cannot be replaced in transit."""
+    parts = urlsplit(url) if is_http_url(url) else None
+    return parts is not None and (parts.scheme == "https" or is_loopback(parts.hostname or ""))
+
+
+def get(url: str, *, timeout_s: float, max_bytes: int, ca: Path | None = None) -> bytes:
     """The body of the answer.
 
     Args:
         url: As `is_http_url` accepts it.
         timeout_s: Bound from the connection to the last byte.
         max_bytes: Bound of the body.
+        ca: Certificates (PEM) that sign the server's; None: those of the usual authorities.
 
     Raises:
         HttpRefusedError: The status is not 200.
@@ -82,18 +102,18 @@ def get(url: str, *, timeout_s: float, max_bytes: int) -> bytes:
         HttpUnansweredError: No whole answer was received in time.
     """
     body = io.BytesIO()
-    download(url, body, timeout_s=timeout_s, max_bytes=max_bytes)
+    download(url, body, timeout_s=timeout_s, max_bytes=max_bytes, ca=ca)
     return body.getvalue()
 
 
-def download(url: str, sink: IO[bytes], *, timeout_s: float, max_bytes: int) -> None:
+def download(url: str, sink: IO[bytes], *, timeout_s: float, max_bytes: int, ca: Path | None = None) -> None:
     """Write the body of the answer into `sink`; arguments and errors as `get`."""
-    asyncio.run(_stream_into(url, sink, timeout_s, max_bytes))
+    asyncio.run(_stream_into(url, sink, timeout_s, max_bytes, ca))
 
 
-async def _stream_into(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int) -> None:
+async def _stream_into(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int, ca: Path | None) -> None:
     try:
-        await _download(url, sink, timeout_s, max_bytes)
+        await _download(url, sink, timeout_s, max_bytes, ca)
     except TimeoutError:
         raise HttpUnansweredError(f"timed out: the answer was not there whole after {timeout_s:g} s") from None
     except httpx.ProtocolError as error:
@@ -102,10 +122,11 @@ async def _stream_into(url: str, sink: IO[bytes], timeout_s: float, max_bytes: i
         raise HttpUnansweredError(_cause(error)) from None
 
 
-async def _download(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int) -> None:
+async def _download(url: str, sink: IO[bytes], timeout_s: float, max_bytes: int, ca: Path | None) -> None:
     # The time-outs of a client start again with each byte: the bound of the whole is asyncio's. Raw bytes are asked for
     # and counted, because a few bytes may decompress to very many.
-    client = httpx.AsyncClient(timeout=None, follow_redirects=False, trust_env=False)  # noqa: S113
+    verify = True if ca is None else ssl.create_default_context(cafile=ca)
+    client = httpx.AsyncClient(verify=verify, timeout=None, follow_redirects=False, trust_env=False)  # noqa: S113
     headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
     async with asyncio.timeout(timeout_s), client, client.stream("GET", url, headers=headers) as answer:
         if answer.status_code != httpx.codes.OK:

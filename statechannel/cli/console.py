@@ -46,6 +46,7 @@ def console(
         settings = settings.model_copy(update={"http": http})
     from statechannel.http_api.access import HttpCallers
 
+    require_extra(settings.http)
     HttpCallers(settings.http)  # what is wrong with the settings is said before Kafka is asked
     set_up_logs(settings)
     asyncio.run(_serve(settings, output))

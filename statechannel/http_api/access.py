@@ -1,4 +1,4 @@
-"""Who may call the admin API: bearer tokens and client certificates of a file, and the host names by which it may be called."""
+"""Who may call the admin API: bearer tokens, client certificates of a file, and the host names by which it may be called."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import UnreadableFileError, read_text
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import Caller
+from statechannel.http_client import is_loopback, is_private_url
 from statechannel.logger import SafeLogger
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
+    from statechannel.http_api.oidc import OidcCallers
     from statechannel.settings.groups_cluster import HttpSettings
 
 _log = SafeLogger(__name__)
@@ -34,6 +36,7 @@ _COMMENT: Final = re.compile(r"(?:^|\s)#")  # within a word it belongs to the na
 _FILE_MAX_BYTES: Final = 1_000_000
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _UNNAMED: Final = "unnamed"
+_DOTS_OF_JWT: Final = 2
 
 
 class HttpAccessError(StateChannelError):
@@ -115,6 +118,24 @@ def trusted_proxies(settings: HttpSettings) -> list[str]:
     return [*map(str, networks), *mapped]
 
 
+def _oidc_callers(settings: HttpSettings, issuer: str) -> OidcCallers:
+    from statechannel.http_api.oidc import OidcCallers  # noqa: PLC0415 - the extra
+
+    if settings.oidc_audience is None:
+        raise HttpAccessError(
+            "http.oidc_issuer is set without http.oidc_audience",
+            hint="Set the audience that tokens for this API have; else any token of the issuer would be one.",
+        )
+    if not is_private_url(issuer):
+        raise HttpAccessError("http.oidc_issuer is reached without TLS: its keys could be replaced", hint="Use https.")
+    try:
+        return OidcCallers(settings, issuer, settings.oidc_audience)
+    except OSError as error:
+        raise HttpAccessError(
+            f"http.oidc_ca cannot be used: {error}", hint="Name a file of certificates (PEM)."
+        ) from None
+
+
 class HttpCallers:
     """Authenticates callers, and checks the host names and origins of requests.
 
@@ -127,15 +148,17 @@ class HttpCallers:
         trusted_proxies(settings)
         self._read_at: tuple[int, int, int] | None = None
         self._credentials = Credentials({}, {})
-        if settings.access_file is None:
-            if not is_loopback(settings.address):
-                raise HttpAccessError(
-                    f"http.address is {settings.address}, which others than this machine reach, and there is no authentication",
-                    hint="Set http.access_file, or keep http.address at 127.0.0.1.",
-                )
-        else:
+        self._oidc: OidcCallers | None = None
+        if settings.oidc_issuer is not None:
+            self._oidc = _oidc_callers(settings, settings.oidc_issuer)
+        if settings.access_file is not None:
             self._read_at = _version(settings.access_file)
             self._credentials = read_credentials(settings.access_file)
+        elif self._oidc is None and not is_loopback(settings.address):
+            raise HttpAccessError(
+                f"http.address is {settings.address}, which others than this machine reach, and there is no authentication",
+                hint="Set http.access_file or http.oidc_issuer, or keep http.address at 127.0.0.1.",
+            )
         if settings.tls_client_ca is not None and (settings.tls_certificate is None or settings.tls_key is None):
             raise HttpAccessError(
                 "http.tls_client_ca is set without http.tls_certificate and http.tls_key",
@@ -181,7 +204,7 @@ class HttpCallers:
         if name not in self._hosts and (not server or name != server.lower()):
             raise ProblemError("bad-host", f"{host[:100]!r} is not a name of this host" if host else "there is no Host")
 
-    def caller(self, headers: Mapping[str, str], certificate: str | None, address: str) -> Caller:
+    async def caller(self, headers: Mapping[str, str], certificate: str | None, address: str) -> Caller:
         """Authenticate a request.
 
         Args:
@@ -189,9 +212,9 @@ class HttpCallers:
             certificate: Common name of the certificate that the client has presented, if any.
 
         Raises:
-            ProblemError: `token-missing`.
+            ProblemError: `token-missing`, or as `OidcCallers.caller`.
         """
-        if self._settings.access_file is None:
+        if self._settings.access_file is None and self._oidc is None:
             name = headers.get(CLIENT_HEADER, "")
             return Caller(name if _NAME.fullmatch(name) else _UNNAMED, self._settings.open_role, address)
         credentials = self._newest()
@@ -199,14 +222,20 @@ class HttpCallers:
         known = None
         if scheme.lower() == "bearer":
             known = credentials.tokens.get(digest_of(token.strip()))
+            if known is None and self._oidc is not None and token.count(".") == _DOTS_OF_JWT:
+                caller = await self._oidc.caller(token.strip(), address)
+                if any(
+                    caller.name == name
+                    for name, _ in (*credentials.tokens.values(), *credentials.certificates.values())
+                ):
+                    raise ProblemError(
+                        "token-invalid", f"{caller.name} is the name of another caller, in http.access_file"
+                    )
+                return caller
         elif certificate is not None:
             known = credentials.certificates.get(certificate)
         if known is None:
-            raise ProblemError(
-                "token-missing",
-                "the token is not known" if scheme else "there is no token",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+            raise ProblemError("token-missing", "the token is not known" if scheme else "there is no token")
         return Caller(*known, address)
 
 
@@ -223,16 +252,6 @@ def require_own_page(headers: Mapping[str, str]) -> None:
         raise ProblemError("foreign-page", "it comes from a page of another site")
     if CLIENT_HEADER not in headers and not headers.get("authorization"):
         raise ProblemError("foreign-page", "there is neither a bearer token nor the header Statechannel-Client")
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if address == "localhost":
-        return True
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_wildcard(address: str) -> bool:

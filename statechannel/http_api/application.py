@@ -7,6 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -40,6 +41,7 @@ _KEY_SHOWN_CHARS: Final = 255
 _ONCE: Final = frozenset({"host", "authorization", "idempotency-key"})
 """Headers of which a proxy may take another one than this process, so that two are not one."""
 _BURST: Final = 2.0
+_UNKNOWN: Final = "unknown"
 STRICT_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -109,12 +111,12 @@ class Gate:
 
     def _admit(self, scope: Scope) -> None:
         headers = _headers_of(scope)
-        address = (scope.get("client") or ("",))[0]
-        wait_s = self._rate.wait_s(address, time.monotonic())
+        address = _address_of(scope)
+        wait_s = self._rate.wait_s(_of_one_host(address), time.monotonic())
         if wait_s:
             raise ProblemError(
                 "too-many-requests",
-                f"{address or 'this address'} sends more requests than http.requests_per_s allows",
+                f"{address} sends more requests than http.requests_per_s allows",
                 headers={RETRY_AFTER: str(max(1, round(wait_s)))},
             )
         self._access.require_host(headers.get("host", ""), (scope.get("server") or ("",))[0])
@@ -185,7 +187,7 @@ class _Endpoint:
 
     async def _checked(self, request: Request) -> ApiCall:
         route, headers = self._route, _headers_of(request.scope)
-        caller = identify(self._access, request.scope)
+        caller = await identify(self._access, request.scope)
         # Its role comes first: what a caller may not do needs no answer on how it would be done right.
         ApiCall(caller, {}, None, None, {}).require(route.role, route.name)
         asked, sent = request.query_params.multi_items(), {} if route.body is None else await self._document(request)
@@ -273,14 +275,32 @@ def _matches(route: Route, request: Request) -> bool:
     return route.path_regex.match(request.url.path) is not None
 
 
-def identify(access: HttpCallers, scope: Scope) -> Caller:
+async def identify(access: HttpCallers, scope: Scope) -> Caller:
     """Authenticate the sender of a request.
 
     Raises:
-        ProblemError: `token-missing`.
+        ProblemError: As `HttpCallers.caller`.
     """
     certificate = scope.get("state", {}).get("client_certificate")
-    return access.caller(_headers_of(scope), certificate, (scope.get("client") or ("",))[0])
+    return await access.caller(_headers_of(scope), certificate, _address_of(scope))
+
+
+def _address_of(scope: Scope) -> str:
+    """IP address of the client; `unknown` where a proxy names it by something else."""
+    address = str((scope.get("client") or ("",))[0])
+    try:
+        ip_address(address)
+    except ValueError:
+        return _UNKNOWN
+    return address
+
+
+def _of_one_host(address: str) -> str:
+    """What has a rate of its own: of IPv6 the /64, in which a host takes addresses as it likes."""
+    known = ip_address(address) if address != _UNKNOWN else None
+    if not isinstance(known, IPv6Address):
+        return address
+    return str(known.ipv4_mapped or ip_network((int(known), 64), strict=False))
 
 
 def problem_response(problem: ProblemError, scope: Scope) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.errors import ExitCode, StateChannelError
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from statechannel.engine.placement import Placement
     from statechannel.http_api.server import HttpServer
     from statechannel.settings import Settings
+    from statechannel.settings.groups_cluster import HttpSettings
 
 NAME: Final = "http"
 
@@ -24,20 +26,26 @@ class HttpExtraMissingError(StateChannelError):
     exit_code = ExitCode.EXTRA_MISSING
 
 
-def require_extra() -> None:
+def require_extra(http: HttpSettings | None = None) -> None:
     """Refuse to go on without the libraries.
+
+    Args:
+        http: What they have to serve; None: any API.
 
     Raises:
         HttpExtraMissingError: They are not installed.
     """
-    try:
-        import starlette  # noqa: F401, PLC0415 - an extra: nothing of it is needed without
-        import uvicorn  # noqa: F401, PLC0415 - the same
-    except ImportError as error:
-        raise HttpExtraMissingError(
-            f"the admin API needs the extra `http`: {error.name} is not installed",
-            hint=f"Install it with `{install_command('http')}`, or set no http.port.",
-        ) from error
+    needed = [("starlette", "http", "http.port"), ("uvicorn", "http", "http.port")]
+    if http is not None and http.oidc_issuer is not None:
+        needed += [("jwt", "oidc", "http.oidc_issuer"), ("cryptography", "oidc", "http.oidc_issuer")]
+    for library, extra, unset in needed:
+        try:
+            import_module(library)
+        except ImportError as error:
+            raise HttpExtraMissingError(
+                f"the admin API needs the extra `{extra}`: {error.name} is not installed",
+                hint=f"Install it with `{install_command(extra)}`, or set no {unset}.",
+            ) from error
 
 
 def make(settings: Settings, values: Mapping[str, Any]) -> HttpExtension | None:
@@ -49,7 +57,7 @@ def make(settings: Settings, values: Mapping[str, Any]) -> HttpExtension | None:
     del values
     if settings.http.port is None:
         return None
-    require_extra()
+    require_extra(settings.http)
     return HttpExtension(settings)
 
 

@@ -15,10 +15,13 @@ from statechannel.http_api.routes import ApiRoute
 from statechannel.queries.query import RequestModel
 
 EVERYWHERE: Final = (
-    "bad-host", "bad-request", "internal-error", "role-missing", "token-missing", "too-many-requests",
+    "answer-late", "bad-host", "bad-request", "internal-error", "issuer-unavailable", "role-missing", "token-audience",
+    "token-early", "token-expired", "token-invalid", "token-issuer", "token-key-unknown", "token-missing",
+    "too-many-requests",
 )  # fmt: skip
 """Codes that every route may answer with."""
 OF_BODIES: Final = ("body-too-large", "foreign-page", "receive-timeout", "wrong-media-type")
+_ABOUT_TOKENS: Final = "A token of `http.access_file`, or one (JWT) of the OpenID Connect issuer `http.oidc_issuer`."
 _TAGS: Final = {"": "api", "openapi.json": "api", "why-not": "why"}
 """Of paths whose first part is none."""
 _MISSING: Final = frozenset({"unknown-namespace", "unknown-bundle"})
@@ -47,8 +50,15 @@ def public(routes: Sequence[ApiRoute]) -> list[ApiRoute]:
     return [route for route in routes if f"{route.path}/".startswith("/v1/") and not route.path.startswith("/v1/page/")]
 
 
-def document_of(routes: Sequence[ApiRoute]) -> dict[str, Any]:
-    """The document."""
+def document_of(routes: Sequence[ApiRoute], issuer: str | None = None) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        issuer: Of OpenID Connect tokens that count.
+    """
+    schemes: dict[str, Any] = {"token": {"type": "http", "scheme": "bearer", "description": _ABOUT_TOKENS}}
+    if issuer is not None:
+        schemes["issuer"] = {"type": "openIdConnect", "openIdConnectUrl": discovery_url(issuer)}
     schemas: dict[str, Any] = {}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -63,14 +73,19 @@ def document_of(routes: Sequence[ApiRoute]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {"token": []}],
+        "security": [{}, *({name: []} for name in schemes)],
         "tags": [{"name": name} for name in sorted({tag_of(route) for route in routes})],
         "paths": paths,
         "components": {
             "schemas": dict(sorted(schemas.items())),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": schemes,
         },
     }
+
+
+def discovery_url(issuer: str) -> str:
+    """Where an OpenID Connect issuer describes itself."""
+    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
 
 
 def shown_path(route: ApiRoute) -> str:
@@ -151,8 +166,7 @@ def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
 
 def reasons_of(route: ApiRoute) -> list[str]:
     """Codes of the problems that a route may answer with, those of executing brokers apart."""
-    late = ("answer-late",) if route.bounds_time else ()
-    return sorted({*EVERYWHERE, *(OF_BODIES if route.body is not None else ()), *late, *route.reasons})
+    return sorted({*EVERYWHERE, *(OF_BODIES if route.body is not None else ()), *route.reasons})
 
 
 def _responses(route: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,8 @@ class ProblemReason(NamedTuple):
     retryable: bool = False
 
 
+_ASK_AGAIN: Final = "Get a new token of `http.oidc_issuer`."
+
 REASONS: Final[Mapping[str, ProblemReason]] = {
     "bad-request": ProblemReason(
         400, "a parameter or the body is missing, malformed or unknown", "See /v1/openapi.json."
@@ -61,10 +63,27 @@ REASONS: Final[Mapping[str, ProblemReason]] = {
     "token-missing": ProblemReason(
         401, "no bearer token, or one that is not in `http.access_file`", "Send `Authorization: Bearer TOKEN`."
     ),
+    "token-invalid": ProblemReason(
+        401,
+        "a token of `http.oidc_issuer` that is malformed, has a wrong signature or algorithm, or no claim `iss`, `aud`, `exp` or "
+        "`sub`, or its `sub` names a caller of `http.access_file`",
+        _ASK_AGAIN,
+    ),
+    "token-expired": ProblemReason(401, "such a token whose time is over", _ASK_AGAIN),
+    "token-early": ProblemReason(
+        401, "such a token whose time has not begun", "Compare the clocks of issuer and brokers."
+    ),
+    "token-issuer": ProblemReason(401, "a token of another issuer", "Get a token of `http.oidc_issuer`."),
+    "token-audience": ProblemReason(
+        401, "a token for another API", "Ask the issuer for one with `http.oidc_audience`."
+    ),
+    "token-key-unknown": ProblemReason(
+        401, "such a token that is signed by none of its issuer's keys", "Try again in 10 s, then with a new token."
+    ),
     "role-missing": ProblemReason(
         403,
         "the caller's role does not allow it",
-        "A line of `http.access_file` gives another role; without that file, `http.open_role`.",
+        "A line of `http.access_file` or the claim `http.oidc_role_claim` gives another role; without both, `http.open_role`.",
     ),
     "foreign-page": ProblemReason(
         403,
@@ -113,6 +132,12 @@ REASONS: Final[Mapping[str, ProblemReason]] = {
     "too-busy": ProblemReason(
         503, "as much is under way as the settings of `http` allow", "Try again in a moment.", retryable=True
     ),
+    "issuer-unavailable": ProblemReason(
+        503,
+        "the keys of `http.oidc_issuer` cannot be read, and none is known by which the token could be checked",
+        "Tokens of `http.access_file` count meanwhile. The message says what the issuer answered.",
+        retryable=True,
+    ),
     "no-broker": ProblemReason(
         503, "no broker is alive that could execute it", "Start one: `statechannel broker run --id ID`.", retryable=True
     ),
@@ -160,6 +185,9 @@ class ProblemError(StateChannelError):
         self.headers = dict(headers or {})
         if self.retryable:
             self.headers.setdefault(RETRY_AFTER, "1")
+        if self.status == HTTPStatus.UNAUTHORIZED:
+            scheme = "Bearer" if reason == "token-missing" else 'Bearer error="invalid_token"'
+            self.headers.setdefault("WWW-Authenticate", scheme)
         self.facts = dict(facts or {})
         self.for_leader = for_leader or reason == NOT_LEADER
 

@@ -245,7 +245,7 @@ class HttpServer:
                 f"the admin API cannot be served on port {port}: {self._error}",
                 hint="Check http.tls_certificate, http.tls_key and http.tls_client_ca.",
             ) from self._error
-        self._log.info("http-served", url=self.url, authenticated=settings.access_file is not None)
+        self._log.info("http-served", url=self.url, authenticated=bool(settings.access_file or settings.oidc_issuer))
         return self.url
 
     def _run(self) -> None:

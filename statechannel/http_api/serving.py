@@ -74,7 +74,7 @@ def every_route(
 ) -> list[ApiRoute]:
     """All routes: those of this package, those of installed ones, and Pulsar's where they are switched on."""
     routes: list[ApiRoute] = []
-    routes += MemoryReads(cluster, hub).routes(lambda: document_of(public(routes)))
+    routes += MemoryReads(cluster, hub).routes(lambda: document_of(public(routes), cluster.settings.http.oidc_issuer))
     routes += Actions(cluster, book).routes()
     routes += further_routes(cluster)
     if feed is not None:

@@ -25,8 +25,9 @@ class RouterTransport(httpx.AsyncBaseTransport):
     """Sends each request of a topic to its owner, by a router; a move or a broker's death is followed.
 
     A request is sent again, also if it writes, where it was surely not carried out: a server answered with a redirect of `guard`
-    (`GuardMiddleware`), or no connection was had. Any other failure comes to the caller, who knows whether the request may
-    be repeated. Its body is kept in memory for that.
+    (`GuardMiddleware`), or no connection was had. Requests go to registered
+    addresses of brokers only, wherever a redirect leads. Any other failure comes to the caller, who knows whether the request
+    may be repeated. Its body is kept in memory for that.
 
     Example:
         ```
@@ -36,7 +37,8 @@ class RouterTransport(httpx.AsyncBaseTransport):
         ```
 
     Args:
-        topic_of: The topic (or bundle) of a request; its scheme, host and port are replaced by those of the owner.
+        topic_of: The topic (or bundle) of a request; scheme, host and port of the owner take the place of its own, whichever
+            they are, and the path of the owner's address goes before its path.
         protocol: Name of the listener at which owners are reached.
         patience_s: Longest time for one request until an owner has answered it.
         transport: Carries the requests; None: one of httpx.
@@ -70,7 +72,7 @@ class RouterTransport(httpx.AsyncBaseTransport):
         last: object = None
         while (left_s := until_s - loop.time()) > 0:
             answer = self._router.follow(topic, redirect) if redirect else None
-            if not isinstance(answer, Route | BoundTo):
+            if not isinstance(answer, Route | BoundTo) or not self._is_registered(answer):
                 answer = await self._router.wait(topic, left_s, assign=True)
             if isinstance(answer, NotFound):
                 raise NotFoundError(answer.message, hint=answer.hint)
@@ -81,34 +83,48 @@ class RouterTransport(httpx.AsyncBaseTransport):
                 except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                     last = error
                 else:
-                    redirect = await self._redirect(response)
-                    if redirect is None:
-                        return response
+                    taken = await self._taken(response)
+                    if isinstance(taken, httpx.Response):
+                        return taken
+                    redirect = taken
             await asyncio.sleep(min(pause_s, max(0.0, until_s - loop.time())))
             pause_s = min(max(PAUSE_FIRST_S, 2 * pause_s), PAUSE_LONGEST_S)
         raise httpx.ConnectTimeout(
             f"no owner of {topic} was reached in {self._patience_s:g} s: {last}", request=request
         )
 
-    async def _send(self, request: httpx.Request, owner: str) -> httpx.Response:
-        to = httpx.URL(owner)
-        request.url = request.url.copy_with(scheme=to.scheme, host=to.host, port=to.port)
-        request.headers["Host"] = to.netloc.decode("ascii")
-        return await self._transport.handle_async_request(request)
+    def _is_registered(self, answer: Route | BoundTo) -> bool:
+        """Whether its broker is heard at its addresses: a redirect is text, which must not lead credentials elsewhere."""
+        seen = [broker.info.get("listeners") for broker in self._router.brokers() if broker.broker == answer.broker]
+        return seen == [dict(answer.urls)]
 
-    async def _redirect(self, response: httpx.Response) -> Redirect | None:
-        """What `guard` said instead of admitting the request; None for any other answer."""
+    async def _send(self, request: httpx.Request, owner: str) -> httpx.Response:
+        """Send a copy: the caller's request keeps its address, for which cookies are kept, too."""
+        to, headers = httpx.URL(owner), request.headers.copy()
+        path = to.raw_path.rstrip(b"/") + request.url.raw_path
+        url = request.url.copy_with(scheme=to.scheme, host=to.host, port=to.port, raw_path=path)
+        headers["Host"] = to.netloc.decode("ascii")
+        return await self._transport.handle_async_request(
+            httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
+        )
+
+    async def _taken(self, response: httpx.Response) -> httpx.Response | Redirect:
+        """The response, not read yet; or what `guard` said instead of admitting the request."""
         kind = response.headers.get("Content-Type", "")
         if response.status_code not in (307, 503) or not kind.startswith("application/json"):
-            return None
-        await response.aread()
+            return response
+        read = response
+        if not response.is_closed:
+            status, headers, extensions = response.status_code, response.headers, response.extensions
+            body = httpx.ByteStream(b"".join([part async for part in response.aiter_raw()]))
+            read, response = (
+                httpx.Response(status, headers=headers, stream=body, extensions=extensions) for _ in range(2)
+            )
         try:
-            redirect = Redirect.from_json(response.json())
-        except ValueError:
-            return None
-        if redirect is not None:
-            await response.aclose()
-        return redirect
+            await read.aread()
+            return Redirect.from_json(read.json()) or response
+        except (ValueError, httpx.DecodingError):
+            return response
 
     async def aclose(self) -> None:
         """Close what carries the requests; the router stays open."""

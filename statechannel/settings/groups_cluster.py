@@ -253,7 +253,7 @@ class HttpSettings(SettingsGroup):
     port: int | None = setting(None, "Port of the admin API. 0 picks a free one. None: not served.", ge=0, le=65_535)
     address: str = setting(
         "127.0.0.1",
-        "Address of that port. Another one than the loopback is refused without `http.access_file`.",
+        "Address of that port. Another one than the loopback is refused without `http.access_file` or `http.oidc_issuer`.",
         pattern=r"^[A-Za-z0-9.:_-]{1,253}$",
         form="1 to 253 of A-Z a-z 0-9 . : _ -",
     )
@@ -272,13 +272,32 @@ class HttpSettings(SettingsGroup):
     access_file: Path | None = setting(
         None,
         "File of those who may call it, one per line: `NAME ROLE sha256:HEX` (of a bearer token) or `NAME ROLE cert:COMMON-NAME`."
-        " Read again when it changes. None: no authentication.",
+        " Read again when it changes. None: no such callers.",
+    )
+    oidc_issuer: str | None = setting(
+        None,
+        "OpenID Connect issuer whose tokens count as bearer tokens (https, or on the loopback); needs the extra `oidc`. With "
+        "neither this nor `http.access_file` there is no authentication.",
+        pattern=r"^https?://[!-~]{1,500}$",
+        form="http:// or https://, a host, and what follows; the `iss` of tokens",
+    )
+    oidc_audience: str | None = setting(None, "Audience (`aud`) that its tokens must name: this API, and no other one.")
+    oidc_role_claim: str = setting(
+        "roles",
+        "Claim of its tokens that has the role: `read`, `operate` or `force`, in a list or among the words of a text. The "
+        "highest counts, other words do not; without any the token is refused.",
+        max_length=255,
+        form="the name of a claim, 1 to 255 characters",
+        min_length=1,
+    )
+    oidc_ca: Path | None = setting(
+        None, "Certificates (PEM) that sign that of the issuer. None: those of the usual authorities."
     )
     pulsar_paths: bool = setting(
         False, "Also answer a part of Pulsar's admin and lookup paths, for its own clients (pulsar-paths.md)."
     )
     open_role: AccessRole = setting(
-        AccessRole.READ, "Role of every caller where there is no `http.access_file`. Read: nothing can be changed."
+        AccessRole.READ, "Role of every caller where there is no authentication. Read: nothing can be changed."
     )
     tls_certificate: Path | None = setting(None, "Certificate (PEM) of the port. None: no TLS.")
     tls_key: Path | None = setting(None, "Private key (PEM) of the certificate.")
@@ -291,7 +310,10 @@ class HttpSettings(SettingsGroup):
         "none of these is that of the client, for `requests_per_s` and in logs. From others the header does not count.",
     )
     requests_per_s: float = setting(
-        50.0, "Requests per second of one address, on average; a burst may have twice that.", gt=0, le=100_000
+        50.0,
+        "Requests per second of one address (IPv6: /64), on average; a burst may have twice that.",
+        gt=0,
+        le=100_000,
     )
     connections_max: int = setting(
         300, "Concurrent connections, readers of changes among them; further ones are closed.", ge=1, le=10_000

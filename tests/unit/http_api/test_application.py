@@ -421,12 +421,12 @@ async def test_two_tokens_are_none_and_two_keys_are_malformed(access_file):
     assert len({request.id for request in rig.requests.written}) == len(rig.requests.written)
 
 
-def test_certificates_have_names_and_roles_too(access_file):
+async def test_certificates_have_names_and_roles_too(access_file):
     path = access_file(f"tom operate {new_token()[1]}", "carl force cert:carl.example")
     access = HttpCallers(http_settings(access_file=str(path)).http)
-    assert access.caller({}, "carl.example", "10.0.0.1").by == "carl@10.0.0.1"
+    assert (await access.caller({}, "carl.example", "10.0.0.1")).by == "carl@10.0.0.1"
     with pytest.raises(ProblemError):
-        access.caller({}, "other.example", "10.0.0.1")
+        await access.caller({}, "other.example", "10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -437,12 +437,12 @@ def test_a_malformed_file_is_refused_with_the_line(access_file, line):
         HttpCallers(http_settings(access_file=str(access_file("", line))).http)
 
 
-def test_a_hash_within_the_name_of_a_certificate_begins_no_comment(access_file):
+async def test_a_hash_within_the_name_of_a_certificate_begins_no_comment(access_file):
     path = access_file("# callers", "ann force cert:ops#1 # of the night shift")
     callers = HttpCallers(http_settings(access_file=str(path)).http)
-    assert callers.caller({}, "ops#1", "").name == "ann"
+    assert (await callers.caller({}, "ops#1", "")).name == "ann"
     with pytest.raises(ProblemError):
-        callers.caller({}, "ops", "")
+        await callers.caller({}, "ops", "")
 
 
 async def test_a_problem_controls_no_terminal():

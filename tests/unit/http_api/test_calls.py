@@ -120,6 +120,7 @@ def test_the_description_is_enough_for_generated_clients():
         if name != "openapi" and "$ref" not in answer.get("application/json", {"schema": {"$ref": ""}})["schema"]
     ]
     assert untyped == []
+    assert not [name for name, call in calls.items() if not {"401", "403", "503", "504"} <= call["responses"].keys()]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -1,5 +1,6 @@
 """The server on a real port: clients that are slow, endless or too many, and its certificate."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -106,6 +107,10 @@ def test_what_is_not_http_is_refused(sent):
         (["127.0.0.1"], ["10.0.0.1, 198.51.100.1", "10.0.0.2, 198.51.100.1"], False),
         (["10.0.0.0/8"], ["198.51.100.1", "198.51.100.2"], False),
         ([], ["198.51.100.1", "198.51.100.2"], False),
+        (["127.0.0.1"], ["2001:db8::1", "[2001:db8:0:1::1]:4711"], True),
+        (["127.0.0.1"], ["2001:db8::1", "[2001:db8::2]:4711", "2001:DB8::ffff:3"], False),
+        (["127.0.0.1"], ["198.51.100.1", "::ffff:198.51.100.1"], False),
+        (["127.0.0.1"], ["unknown", "_hidden", "x" * 9_000, "198.51.100.1:80:80"], False),
     ],
 )
 def test_clients_behind_a_proxy_that_is_trusted_have_their_own_limits(proxies, sent, alone):
@@ -292,7 +297,7 @@ def test_a_console_prints_tokens_and_refuses_to_be_open_to_a_network(tmp_path):
     path = tmp_path / "callers"
     path.write_text(token["line"] + "\n")
     callers = HttpCallers(http_settings(access_file=str(path)).http)
-    assert callers.caller({"authorization": f"Bearer {token['token']}"}, None, "").name == "ann"
+    assert asyncio.run(callers.caller({"authorization": f"Bearer {token['token']}"}, None, "")).name == "ann"
     assert console("--new-token", "../ann").exit_code == 2
     refused = console("--address", "0.0.0.0")
     assert (refused.exit_code, "http.access_file" in refused.stderr) == (8, True)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator
 from types import FrameType
 from typing import Any
 
@@ -10,7 +11,8 @@ import httpx
 import pytest
 
 from statechannel.api import Admission, Redirect
-from statechannel.asgi import GuardMiddleware, NoChannelError, Receive, Scope, Send, channel_in_server
+from statechannel.asgi import TOGETHER_S, GuardMiddleware, NoChannelError, Receive, Scope, Send, channel_in_server
+from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import NotFoundError
 from statechannel.router import Route
 from statechannel.router.transport import RouterTransport
@@ -141,6 +143,9 @@ async def test_a_client_goes_where_a_redirect_leads_and_gives_up_in_the_end(chan
         def follow(self, name: str, redirect: Redirect) -> Route:
             return Route(bundle, str(redirect.broker), redirect.urls, redirect.generation, 0, 0, 0.0, stale=False)
 
+        def brokers(self) -> list[BrokerSeen]:
+            return brokers["a"].channel.brokers()
+
     carrier = Brokers(brokers)
     transport = RouterTransport(Behind(), lambda _: bundle, transport=carrier, patience_s=5.0)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://kv") as client:
@@ -149,6 +154,67 @@ async def test_a_client_goes_where_a_redirect_leads_and_gives_up_in_the_end(chan
         brokers["b"].kill()
         with pytest.raises(httpx.ConnectTimeout):
             await client.get(f"/kv/{bundle}")
+
+
+class Answers(httpx.AsyncBaseTransport):
+    """Answers in turn; what came is kept."""
+
+    def __init__(self, *answers: httpx.Response) -> None:
+        self.answers, self.came = list(answers), list[tuple[str, str, bytes]]()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        body = b"".join([part async for part in request.stream])  # type: ignore[union-attr]
+        self.came.append((str(request.url), request.headers.get("Cookie", ""), body))
+        answer = self.answers.pop(0)
+        return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
+
+
+class Listed:
+    """A router to whom `b` is known, and whom a redirect may lead anywhere."""
+
+    async def wait(self, name: str, timeout_s: float, *, assign: bool) -> Route:
+        return Route(name, "b", {"http": "http://b:1/at/"}, 1, 0, 0, 0.0, stale=False)
+
+    def follow(self, name: str, redirect: Redirect) -> Route:
+        return Route(name, str(redirect.broker), redirect.urls, redirect.generation, 0, 0, 0.0, stale=False)
+
+    def brokers(self) -> list[BrokerSeen]:
+        return [BrokerSeen("b", "b-1", True, True, 0.0, {"listeners": {"http": "http://b:1/at/"}})]
+
+
+def by(carrier: Answers) -> httpx.AsyncClient:
+    transport = RouterTransport(Listed(), lambda _: "t", transport=carrier)  # type: ignore[arg-type]
+    return httpx.AsyncClient(transport=transport, base_url="http://kv")
+
+
+@pytest.mark.parametrize(("broker", "url"), [("evil", "http://evil.example"), ("b", "http://evil.example")])
+async def test_no_redirect_leads_a_request_to_where_no_broker_is(broker: str, url: str) -> None:
+    redirect = Redirect("other-owner", "it is there", "t", broker, {"http": url}, 9)
+    carrier = Answers(httpx.Response(307, json=redirect.to_json()), httpx.Response(200))
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield b"ra"
+        yield b"in"
+
+    async with by(carrier) as client:
+        headers = {"Authorization": "Bearer secret"}
+        assert (await client.put("/x?y=%2F", content=parts(), headers=headers)).status_code == 200
+    assert carrier.came == [("http://b:1/at/x?y=%2F", "", b"rain")] * 2
+
+
+async def test_what_the_app_answers_comes_as_it_is() -> None:
+    busy = {"headers": {"Set-Cookie": "session=7"}, "json": {"detail": "busy"}}
+    carrier = Answers(*(httpx.Response(503, **busy) for _ in range(2)))  # type: ignore[arg-type]
+    async with by(carrier) as client:
+        answer = await client.get("/x")
+        assert (answer.json(), str(answer.url), answer.elapsed.total_seconds() >= 0) == (
+            busy["json"],
+            "http://kv/x",
+            True,
+        )
+        async with client.stream("GET", "/x") as answer:
+            assert b"".join([part async for part in answer.aiter_raw()]) == b'{"detail":"busy"}'
+    assert [cookie for _, cookie, _ in carrier.came] == ["", "session=7"]
 
 
 class SlowChannel:
@@ -170,27 +236,35 @@ class SlowChannel:
 
 
 @pytest.mark.parametrize("patient", [True, False])
-async def test_a_signal_reaches_the_server_after_the_hand_over_or_when_it_is_repeated(patient: bool) -> None:
+@pytest.mark.parametrize("at_once", [(), (signal.SIGINT, signal.SIGTERM)])
+async def test_a_signal_reaches_the_server_after_the_hand_over_or_when_it_is_repeated(
+    patient: bool, at_once: tuple[int, ...]
+) -> None:
+    """A supervisor passes on what its process group is sent, too: that comes at once, and is no impatience."""
     reached, channel = list[int](), SlowChannel()
 
     def server(number: int, frame: FrameType | None) -> None:
         reached.append(number)
 
-    before = signal.signal(signal.SIGTERM, server)
+    before = {number: signal.signal(number, server) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         async with channel_in_server(channel):  # type: ignore[arg-type]
-            os.kill(os.getpid(), signal.SIGTERM)
+            for number in (signal.SIGTERM, *at_once):
+                os.kill(os.getpid(), number)
             await channel.leaving.wait()
-            assert reached == []
+            early = list(reached)
             if patient:
                 channel.left.set()
             else:
+                await asyncio.sleep(TOGETHER_S)
                 os.kill(os.getpid(), signal.SIGTERM)
             await until(lambda: reached)
             channel.left.set()
+        assert early == []
         assert signal.getsignal(signal.SIGTERM) is server
         await until(lambda: all(task.get_name() != "hand-over-first" for task in asyncio.all_tasks()))
         assert channel.shutdowns == 2, "the second one finds it closed"
         assert reached == [signal.SIGTERM], "once"
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
