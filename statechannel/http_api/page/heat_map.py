@@ -13,7 +13,7 @@ from statechannel.protocol.states import State
 if TYPE_CHECKING:
     from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
 
-ROWS_MAX: Final = 96
+ROWS_MAX: Final = 2_048
 COLUMNS_MAX: Final = 120
 UNASKED: Final = -1
 """No broker has it: it was not looked up, or it waits for the next lookup."""
@@ -50,7 +50,8 @@ class RowLayout:
         self.bounds, self.names = array("Q"), list[str]()
         before = 0
         for number, first, last in parts:
-            for at in range(first + -before % step, last, step):
+            # A namespace begins a row of its own, unless there are too many of them.
+            for at in range(first + (-before % step if len(parts) > ROWS_MAX else 0), last, step):
                 key = table.keys[at]
                 self.bounds.append(self._ranks[number] << 32 | (key & 0xFFFFFFFF))
                 held = table.get(key)
@@ -107,7 +108,7 @@ class RangeHeatMap:
         self._counts: list[Counter[int]] = [Counter() for _ in layout.names]
         self._changes = Counter[int]()
         self._columns: deque[Sequence[HeatCell]] = deque(maxlen=COLUMNS_MAX - 1)
-        self._open = at_ms // width_ms
+        self._open = self._shown = at_ms // width_ms
         self._touched = set(range(len(layout.names)))
         self._stirred = True
         self._lost: Mapping[str, int] = {}
@@ -156,7 +157,6 @@ class RangeHeatMap:
                 self._gaps.clear()
                 self.corrections += 1
         self._open = column
-        self._touched = set(range(len(self.layout.names)))
         return True
 
     def take(self, step: BundleStep) -> None:
@@ -195,9 +195,10 @@ class RangeHeatMap:
         }
 
     def changed(self) -> dict[str, Any] | None:
-        """The cells of the newest column that changed since the last call; None: no change."""
-        if not self._touched:
+        """The cells of the newest column that changed since the last call; None: no change, and no new column."""
+        if not self._touched and self._shown == self._open:
             return None
+        self._shown = self._open
         cells = [[row, *self._cell(row)] for row in sorted(self._touched)]
         self._touched.clear()
         return {"column": self._open, "cells": cells}
@@ -236,6 +237,8 @@ class RangeHeatMap:
 
 
 def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> list[list[int]]:
+    if last is cells:
+        return []
     return [
         [row, *cell]
         for row, (before, cell) in enumerate(zip(last, cells, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -18,6 +19,7 @@ from statechannel.audit.report.ownership import shared_style
 from statechannel.errors import StateChannelError
 from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
+from statechannel.http_api.page.page_rows import BundleRowsQuery, bundle_rows
 from statechannel.http_api.page.past_page import difference, past_document, step_fields
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import streamed
@@ -52,6 +54,8 @@ _TYPES: Final[Mapping[str, str]] = {
 BUNDLE_LOADS_MAX: Final = 2_000
 """Heaviest bundles that the page is sent the load of."""
 CORDONS_MAX: Final = 1_000
+_TABLE_KEPT_S: Final = 1.0
+_TABLES_MAX: Final = 50
 
 
 class MomentQuery(RequestModel):
@@ -128,6 +132,7 @@ class PageReads:
         self._cluster = cluster
         self._feed = feed
         self._reading = False
+        self._tables: dict[str, tuple[float, ApiAnswer]] = {}
 
     async def stream(self, _: ApiCall) -> ApiAnswer:
         return await streamed(self._feed.stream())
@@ -265,6 +270,18 @@ class PageReads:
         history = [step_fields(journal.table, step) for step in steps]
         return ApiAnswer({"asked": name, "bundle": bundle, "row": row, "history": history, "whole": journal.is_whole})
 
+    async def bundles(self, call: ApiCall) -> ApiAnswer:
+        """Pages that ask the same within a second get the same answer: it walks all bundles."""
+        key, now_s, view = call.query.model_dump_json(), time.monotonic(), self._feed.view
+        made_s, answer = self._tables.get(key, (0.0, ApiAnswer({})))
+        if now_s - made_s > _TABLE_KEPT_S:
+            loads = (self._feed.topic_sections.get("loads") or {}).get("bundles", ())
+            answer = ApiAnswer(bundle_rows(view.journal.table, call.query, view.alive, view.unserved, loads))
+            if len(self._tables) >= _TABLES_MAX:
+                self._tables.clear()
+            self._tables[key] = now_s, answer
+        return answer
+
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
         query: HeatQuery = call.query
@@ -306,6 +323,7 @@ class PageReads:
             ),
             of("at", "page-at", "Owners as of a moment, and the changes before it", self.moment, MomentQuery, busy, late),
             of("difference", "page-difference", "The owners of two moments", self.difference, PageDifferenceQuery, busy, late),
+            of("bundles", "page-bundles", "The table of bundles, filtered and sorted", self.bundles, BundleRowsQuery),
             of("bundle", "page-bundle", "A bundle, or that of a topic, with its newest changes", self.bundle, NameQuery),
             of("heat", "page-heat", "The heat map of one namespace, or as of a moment", self.heat, HeatQuery, late),
             of("reports", "page-reports", "Decisions and loads as of a moment", self.reports, ReportsQuery, busy),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statechannel.audit.report.ownership import colours_of
 from statechannel.conditions.facts import (
     HOOKS,
+    BrokerRow,
     ChannelHealth,
     ConditionLimits,
     ConditionSeverity,
@@ -192,6 +193,16 @@ class PageView:
             table.forget_names([*(step.key for step in self.journal.steps), *self._moves.keys()])
 
     @property
+    def alive(self) -> set[str]:
+        """Brokers that are heard."""
+        return set() if self._look is None else {row["broker"] for row in self._look.brokers if _is_alive(row)}
+
+    @property
+    def unserved(self) -> Mapping[int, int]:
+        """Since when bundles that had an owner are without, by key (ms since 1970)."""
+        return self._unserved
+
+    @property
     def looked_at_ms(self) -> int:
         """Wall clock of the last look; 0 before the first."""
         return 0 if self._look is None else self._look.at_ms
@@ -212,7 +223,7 @@ class PageView:
         return {
             "head": {"health": verdict_of(conditions).value, **self._head(look, owned, between.values())},
             "brokers": self._brokers(look, owned),
-            "between": {"all": len(between), "rows": self._between_rows(look, between)},
+            "between": {"all": len(between), "rows": self._between_rows(between)},
             "problems": problems[:PROBLEMS_MAX],
             "replicas": {"differing": [{"brokers": row.doubtful, "message": row.sentence} for row in _differing(look)]},
             "events": self.events.rows(),
@@ -265,7 +276,7 @@ class PageView:
         return None if self._heat is None else (self._heat, len(self._heat.owners), self._heat.corrections)
 
     def _head(self, look: ClusterLook, owned: Mapping[str, int], between: Iterable[_Between]) -> dict[str, Any]:
-        alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
+        alive = [row for row in look.brokers if _is_alive(row)]
         unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in between)
         return {
             "leader": look.leader,
@@ -305,10 +316,9 @@ class PageView:
             for row in look.brokers
         ]
 
-    def _between_rows(self, look: ClusterLook, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
-        alive = {row["broker"] for row in look.brokers if row["state"] not in ("lost", "left")}
+    def _between_rows(self, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
         oldest = nsmallest(BETWEEN_MAX, between.items(), key=lambda item: item[1].since_ms or 0)
-        return [self._between_row(key, row, alive) for key, row in oldest]
+        return [self._between_row(key, row, self.alive) for key, row in oldest]
 
     def _between_row(self, key: int, row: _Between, alive: set[str]) -> dict[str, Any]:
         holding = row.holding
@@ -349,7 +359,7 @@ class PageView:
 
 def _differing(look: ClusterLook) -> list[DifferingReplica]:
     reports: dict[str, Sequence[Mapping[str, Any]]] = {
-        row["broker"]: row["differs"] for row in look.brokers if row["state"] not in ("lost", "left")
+        row["broker"]: row["differs"] for row in look.brokers if _is_alive(row)
     }
     return replica_differences(reports if look.broker else reports | {THIS_CONSOLE: look.differs})
 
@@ -364,6 +374,10 @@ def _problem(condition: Occurrence) -> dict[str, Any]:
         "since_ms": condition.since_ms,
         "severe": condition.severity.verdict is not ChannelHealth.HEALTHY,
     }
+
+
+def _is_alive(row: BrokerRow) -> bool:
+    return row["state"] not in ("lost", "left")
 
 
 def _is_unsettled(holding: Holding, flow: str | None) -> bool:
