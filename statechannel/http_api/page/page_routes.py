@@ -15,7 +15,7 @@ from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
 
-from statechannel.audit.report.ownership import shared_style
+from statechannel.audit.report.ownership import shared_file
 from statechannel.errors import StateChannelError
 from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
@@ -372,7 +372,7 @@ def assets() -> Mapping[str, bytes]:
     """The files of the page, by name: all of them at once, as a cache of names that are asked for would have no bound."""
     files = resources.files(__package__).joinpath("assets").iterdir()
     own = {file.name: file.read_bytes() for file in files if file.name.rpartition(".")[2] in _TYPES}
-    return {**own, "shared.css": shared_style().encode()}
+    return {**own, **{name: shared_file(name).encode() for name in ("shared.css", "heat_chart.js")}}
 
 
 def asset_routes() -> list[Route]:
