@@ -420,11 +420,14 @@ def test_a_large_map_has_bands_shares_one_broker_and_the_outage(browser):
         if (wanted.every((part, of) => data[at + of] === part)) rows.add(at / 4 / width | 0);
       return rows.size;
     }"""
-    with quiet_world(brokers=10, bundles=2_000, page_past_max=0) as world, opened(browser, world) as seen:
+    with (
+        quiet_world(brokers=10, bundles=2_000, page_past_max=0, page_column_s=1) as world,
+        opened(browser, world, bypass_csp=True) as seen,
+    ):
         page = seen.page
         page.focus("#heat-box")
         page.keyboard.press("End")
-        seen.shows("#heat-tip", "acme/orders, 2,000 bundles: b1 10 %, b10 10 %")
+        seen.shows("#heat-tip", "acme/orders, 2,000 bundles: b10 10 %, b9 10 %")
         assert page.evaluate(rows, "--bad") == 0
         world.take(*world.lose("b3", now_ms() - 7_000, now_ms() - 1_000))
         page.wait_for_function(f"({rows})('--bad') > 20")
@@ -439,7 +442,7 @@ def test_a_large_map_has_bands_shares_one_broker_and_the_outage(browser):
         seen.shows("#heat-tip", "acme/orders/0x")
         page.keyboard.press("0")
         seen.shows("#heat-tip", "2,000 bundles")
-        assert seen.errors == []
+        assert [text for text in seen.errors if "willReadFrequently" not in text] == []
 
 
 @pytest.mark.parametrize(

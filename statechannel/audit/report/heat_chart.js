@@ -5,8 +5,8 @@
 // [owner, share in percent, changes, part of the time without service]; an owner of -1 waits for a lookup, -2 is not served.
 // `by` is "owner", or something of which `strength(column, row)` is 0 to 1, or undefined where it is not known.
 class HeatChart {
-  constructor(canvas, { clock, colourOf, move, open }) {
-    Object.assign(this, { canvas, clock, colourOf, moved: move, opened: open });
+  constructor(canvas, { clock, colourOf, move, open, drawn = () => {} }) {
+    Object.assign(this, { canvas, clock, colourOf, moved: move, opened: open, drawn });
     this.model = null;
     this.view = null;  // rows and columns; null: all
     this.marked = null;  // the owner that stands out
@@ -20,6 +20,7 @@ class HeatChart {
   }
 
   static SHARED_BELOW = 3;
+  static GAP = 0.25;
   static AXIS = 20;
   static STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 10800e3, 21600e3, 43200e3, 86400e3, 172800e3, 604800e3];
 
@@ -53,7 +54,7 @@ class HeatChart {
     this.colours = model.owners.map((owner) => this.colourOf(owner));
     this.ranks = [];
     [...model.owners.keys()].sort((a, b) => model.owners[b].localeCompare(model.owners[a], "en", { numeric: true })).forEach((owner, rank) => { this.ranks[owner] = rank; });
-    this.gutter = width < 560 ? 0 : Math.min(210, width / 4);
+    this.gutter = width < 560 ? 104 : Math.min(240, width / 4);
     canvas.dataset.gutter = this.gutter;
     this.wide = width - this.gutter;
     this.tall = height - HeatChart.AXIS;
@@ -63,6 +64,7 @@ class HeatChart {
     this.names();
     this.axis(first, last);
     this.cursor();
+    this.drawn(this.time(first), this.time(last));
   }
 
   // Rows of one namespace lie together; each has the room of its rows, and enough for a name while there is room for all names.
@@ -80,7 +82,7 @@ class HeatChart {
       y += least + (left * (part.end - part.start)) / many;
       part.height = Math.max(0.5, y - part.y - (parts.length * 4 < this.tall ? 1 : 0));
       part.each = part.height / (part.end - part.start);
-      part.isShared = part.each < HeatChart.SHARED_BELOW && this.model.by === "owner";
+      part.isShared = bands && part.each < HeatChart.SHARED_BELOW && this.model.by === "owner";
     }
     return parts;
   }
@@ -120,7 +122,7 @@ class HeatChart {
     pen.fillStyle = owner === -1 ? paint.soft : owner < 0 ? paint.bad : isOther ? paint.soft : this.colours[owner];
     pen.fillRect(x, y, width, height);
     pen.globalAlpha = 1;
-    if (gap > 0.2) { pen.fillStyle = paint.bad; pen.fillRect(x, y, Math.max(1.5, width * gap), height); }
+    if (gap >= HeatChart.GAP) { pen.fillStyle = paint.bad; pen.fillRect(x, y, Math.max(1.5, width * gap), height); }
     if (!changes) return;
     const line = Math.max(1, Math.round(width / 8));
     pen.globalAlpha = 0.8;
@@ -135,7 +137,7 @@ class HeatChart {
     const add = (owner, amount) => sums.set(owner, (sums.get(owner) ?? 0) + amount);
     for (let row = part.start; row < part.end; row += 1) {
       const [owner, share, , gap = 0] = this.model.cell(column, row), most = owner < 0 ? 1 : share / 100;
-      if (gap > 0.2) { add(-2, 1); continue; }
+      if (gap >= HeatChart.GAP) { add(-2, 1); continue; }
       add(owner, most);
       if (most < 1) add(-3, 1 - most);
     }
@@ -176,17 +178,16 @@ class HeatChart {
     pen.textAlign = "left";
     const write = (text, y, room) => {
       if (room < 11) return;
-      const most = this.gutter ? this.gutter - 10 : 150;
+      const most = this.gutter - 10;
       let short = text;
       while (short.length > 4 && pen.measureText(short).width > most) short = `…${short.slice(short.length > 40 ? 6 : 2)}`;
-      if (!this.gutter) { pen.fillStyle = paint.card; pen.globalAlpha = 0.75; pen.fillRect(0, y - 7, Math.min(most, pen.measureText(short).width) + 8, 14); pen.globalAlpha = 1; }
       pen.fillStyle = paint.ink;
       pen.fillText(short, 3, y, most);
     };
     for (const part of parts) {
-      if (part.each >= 12 && this.gutter) {
+      if (part.each >= 12) {
         for (let row = part.start; row < part.end; row += 1) write(model.rows[row], part.y + (row - part.start + 0.5) * part.each, part.each);
-      } else if (part.name) write(part.name, this.gutter ? part.y + Math.min(part.height / 2, 40) : part.y + 7, part.height);
+      } else if (part.name) write(part.name, part.y + Math.min(part.height / 2, 40), part.height);
       if (part.y > 0 && part.height > 3) { pen.fillStyle = paint.ink; pen.globalAlpha = 0.5; pen.fillRect(0, Math.round(part.y) - 1, this.gutter + this.wide, 1); pen.globalAlpha = 1; }
     }
   }

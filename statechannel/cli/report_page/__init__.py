@@ -71,7 +71,7 @@ class ReportOrigin:
 
 def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
     """The page: one self-contained document, whose policy forbids loading anything else."""
-    script = "\n".join(_file(name) for name in _SCRIPTS)
+    script = "\n".join((shared_file("heat_chart.js"), *map(_file, _SCRIPTS)))
     style = shared_file("shared.css") + _file("style.css")
     policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; {_NOTHING_ELSE}"
     partitions = report["partitions"]
