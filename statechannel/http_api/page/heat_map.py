@@ -28,22 +28,15 @@ _GROWN: Final = 2
 class RowLayout:
     """Which bundles each row has: neighbours by namespace and lower bound, equally many in each row.
 
-    Args:
-        namespace: Only bundles of this one; None: all.
-
     Attributes:
         names: First bundle of each row.
     """
 
-    def __init__(self, table: LiveBundleTable, namespace: str | None = None) -> None:
+    def __init__(self, table: LiveBundleTable) -> None:
         order = sorted(range(len(table.namespaces)), key=table.namespaces.__getitem__)
         self._ranks = array("I", [0] * len(order))
         for rank, number in enumerate(order):
             self._ranks[number] = rank
-        self._only = None
-        if namespace is not None:
-            self._only = frozenset(number for number in order if table.namespaces[number] == namespace)
-            order = [number for number in order if number in self._only]
         parts = [(number, *table.span(number)) for number in order]
         self.bundles = sum(last - first for _, first, last in parts)
         step = max(1, -(-self.bundles // ROWS_MAX))
@@ -63,7 +56,7 @@ class RowLayout:
     def row_of(self, key: int) -> int:
         """Row of a bundle; -1: none."""
         number = key >> 32
-        if not self.bounds or number >= len(self._ranks) or (self._only is not None and number not in self._only):
+        if not self.bounds or number >= len(self._ranks):
             return -1
         return max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1)
 
@@ -250,7 +243,6 @@ def heat_map_of(
     journal: ChangeJournal,
     width_ms: int,
     now_ms: int,
-    namespace: str | None = None,
     *,
     until: int | None = None,
     losses: Sequence[tuple[int, Mapping[str, int]]] = (),
@@ -262,7 +254,7 @@ def heat_map_of(
         until: Number of the last change that is taken; None: all.
         losses: The brokers that are lost from each time on, the oldest first.
     """
-    layout = RowLayout(journal.table, namespace)
+    layout = RowLayout(journal.table)
     before = journal.as_of(journal.whole_from)
     first_ms = journal.steps[0].at_ms if journal.steps else now_ms
     heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, min(first_ms, now_ms))

@@ -88,9 +88,8 @@ class PageDifferenceQuery(RequestModel):
 
 
 class HeatQuery(RequestModel):
-    """Which part of the heat map, and up to which moment."""
+    """Up to which moment the heat map is wanted."""
 
-    namespace: str | None = Field(None, min_length=1, max_length=1_024, description="Namespace; default: all.")
     place: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of the last change; default: the newest.")
     at_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="End of the newest column (ms since 1970).")
 
@@ -285,14 +284,12 @@ class PageReads:
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
         query: HeatQuery = call.query
-        name, journal = query.namespace, view.journal
-        if name is not None and not journal.table.has_namespace(name):
-            raise ProblemError("bad-request", f"there is no namespace {name[:200]}")
+        journal = view.journal
         if query.place is not None and query.place < journal.whole_from:
             raise ProblemError("moment-too-old", f"change {query.place} is not in memory any more")
         newest_ms = max(journal.steps[-1].at_ms if journal.steps else 0, view.looked_at_ms)
         at_ms = newest_ms if query.at_ms is None else min(query.at_ms, newest_ms)
-        heat = heat_map_of(journal, width_ms, at_ms, name, until=query.place, losses=view.members.losses())
+        heat = heat_map_of(journal, width_ms, at_ms, until=query.place, losses=view.members.losses())
         return ApiAnswer(heat.document())
 
     async def reports(self, call: ApiCall) -> ApiAnswer:
@@ -325,7 +322,7 @@ class PageReads:
             of("difference", "page-difference", "The owners of two moments", self.difference, PageDifferenceQuery, busy, late),
             of("bundles", "page-bundles", "The table of bundles, filtered and sorted", self.bundles, BundleRowsQuery),
             of("bundle", "page-bundle", "A bundle, or that of a topic, with its newest changes", self.bundle, NameQuery),
-            of("heat", "page-heat", "The heat map of one namespace, or as of a moment", self.heat, HeatQuery, late),
+            of("heat", "page-heat", "The heat map as of a moment", self.heat, HeatQuery, late),
             of("reports", "page-reports", "Decisions and loads as of a moment", self.reports, ReportsQuery, busy),
         ]  # fmt: skip
 

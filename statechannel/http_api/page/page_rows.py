@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest, nsmallest
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -58,8 +58,16 @@ def bundle_rows(
             and (not query.text or query.text in table.name_of(key, upper))
         )
 
+    def order(row: tuple[int, int, Holding]) -> tuple[Any, int]:
+        key, _, (state, owner, *_) = row
+        if query.sort == "load":
+            return load_of.get(key, 0), key
+        return owner or "" if query.sort == "owner" else state if query.sort == "state" else table.namespace_of(
+            key
+        ), key
+
     wanted = [row for row in table.rows() if is_wanted(*row)]
-    first = (nlargest if query.descending else nsmallest)(query.limit, wanted, _ORDERS[query.sort](table, load_of))
+    first = (nlargest if query.descending else nsmallest)(query.limit, wanted, order)
     return {
         "all": len(wanted),
         "rows": [
@@ -73,12 +81,3 @@ def bundle_rows(
             for key, upper, holding in first
         ],
     }
-
-
-_Row = tuple[int, int, Holding]
-_ORDERS: Final[Mapping[str, Callable[[LiveBundleTable, Mapping[int, float]], Callable[[_Row], Any]]]] = {
-    "bundle": lambda table, _: lambda row: (table.namespace_of(row[0]), row[0]),
-    "owner": lambda _, __: lambda row: (row[2].owner or "", row[0]),
-    "state": lambda _, __: lambda row: (row[2].state, row[0]),
-    "load": lambda _, loads: lambda row: loads.get(row[0], 0),
-}

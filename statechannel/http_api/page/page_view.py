@@ -71,6 +71,7 @@ class PageView:
         changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
         cordons: Rows of `/v1/cordons` by broker, as they were read last.
+        unserved: Since when bundles that had an owner are without, by key (ms since 1970).
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -92,7 +93,7 @@ class PageView:
         self._declines = Declines()
         self._begun_ms: int | None = None
         self._led_ms: int | None = None
-        self._unserved: dict[int, int] = {}
+        self.unserved: dict[int, int] = {}
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -101,7 +102,7 @@ class PageView:
         kept = list(starts)
         self.journal.begin(kept, positions)
         self.events.forget_gaps()
-        for known in (self._owned, self._between, self._moves, self._unserved):
+        for known in (self._owned, self._between, self._moves, self.unserved):
             known.clear()
         self._declines, self._begun_ms = Declines(), None
         self._heat = None
@@ -132,7 +133,7 @@ class PageView:
         elif step.after is None or step.after.owner is not None:
             self._declines.forget([change.bundle])
         if change.action == Action.DECLINE and change.from_ is not None and not change.forced:
-            process, since_ms = (change.from_, change.incarnation), self._unserved.get(step.key)
+            process, since_ms = (change.from_, change.incarnation), self.unserved.get(step.key)
             self._declines.note(change.bundle, process, change.reason, change.timestamp_ms, since_ms)
 
     def _step(self, step: BundleStep) -> None:
@@ -144,9 +145,9 @@ class PageView:
             self._unassigned -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
         if after is None or after.state is State.ASSIGNED:
-            self._unserved.pop(step.key, None)
+            self.unserved.pop(step.key, None)
         elif before is not None and before.state is State.ASSIGNED:
-            self._unserved[step.key] = step.at_ms
+            self.unserved[step.key] = step.at_ms
         if after is not None:
             self._owned[after.owner] += 1
             self._unassigned += after.state is State.UNASSIGNED
@@ -198,11 +199,6 @@ class PageView:
         return set() if self._look is None else {row["broker"] for row in self._look.brokers if _is_alive(row)}
 
     @property
-    def unserved(self) -> Mapping[int, int]:
-        """Since when bundles that had an owner are without, by key (ms since 1970)."""
-        return self._unserved
-
-    @property
     def looked_at_ms(self) -> int:
         """Wall clock of the last look; 0 before the first."""
         return 0 if self._look is None else self._look.at_ms
@@ -236,7 +232,7 @@ class PageView:
             MovingBundle(
                 self.journal.table.name_of(key, row.upper), row.holding.state, row.holding.owner or row.holding.source,
                 row.holding.destination, self._begun_ms if row.since_ms is None else row.since_ms,
-                self._unserved.get(key), row.operation, row.flow,
+                self.unserved.get(key), row.operation, row.flow,
             )
             for key, row in nsmallest(_OLDEST_MAX, self._between.items(), key=lambda item: item[1].since_ms or 0)
         ]  # fmt: skip

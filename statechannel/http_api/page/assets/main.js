@@ -5,7 +5,7 @@ import { Cursor } from "./cursor.js";
 import { ask, follow, state } from "./feed.js";
 import { Heat } from "./heat.js";
 import { RESOURCES, STALE_MS, Sections, differingIn, drawHead, drawLight, drawProblems, drawVerdict } from "./sections.js";
-import { byId, changeZone, clean, now, setColours, silence, zone } from "./parts.js";
+import { byId, changeZone, now, setColours, silence, zone } from "./parts.js";
 import { Tables } from "./tables.js";
 
 const shown = {};
@@ -46,7 +46,7 @@ const tables = new Tables(show, showBroker, (namespace) => {
 });
 onClose(() => { go({ bundle: null }); arrive(); });
 byId("bundles-broker").addEventListener("change", (event) => { go({ broker: event.target.value }); arrive(); });
-let cells = [], namespace = "", past = null, wasStale = false;
+let cells = [], past = null, wasStale = false;
 
 function take(message) {
   for (const [name, section] of Object.entries(message.sections)) {
@@ -91,10 +91,8 @@ function drawPresent() {
   if (["operations", "cordons", "between"].some((name) => dirty.has(name))) tables.drawOperations(shown.operations ?? [], shown.cordons?.cordons ?? [], shown.brokers ?? [], shown.between);
   if (dirty.has("events")) sections.drawEvents(shown.events);
   if (dirty.has("decisions")) sections.drawDecisions(shown.decisions);
-  if (namespace === "") {
-    if (dirty.has("heat")) heat.load(shown.heat);
-    for (const change of cells) heat.change(change);
-  }
+  if (dirty.has("heat")) heat.load(shown.heat);
+  for (const change of cells) heat.change(change);
   if (dirty.has("loads") || dirty.has("heat")) heat.takeLoads(shown.loads?.bundles ?? []);
   cells = [];
 }
@@ -158,25 +156,13 @@ function showPresent() {
 }
 
 function heatPath(at = null) {
-  const question = new URLSearchParams(at === null ? {} : { place: at.place, at_ms: at.at_ms });
-  if (namespace) question.set("namespace", namespace);
-  return `v1/page/heat?${question}`;
+  return `v1/page/heat?${new URLSearchParams(at === null ? {} : { place: at.place, at_ms: at.at_ms })}`;
 }
 
 byId("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const name = byId("search-name").value.trim();
   if (name) show(name);
-});
-byId("heat-namespace").addEventListener("change", async (event) => {
-  namespace = event.target.value.trim();
-  const at = past;
-  try {
-    const map = await ask(heatPath(at));
-    if (past === at) heat.load(map, at?.at_ms);
-  } catch (error) {
-    byId("heat-tip").textContent = clean(error.message);
-  }
 });
 addEventListener("popstate", arrive);
 function arrive() {
