@@ -85,7 +85,7 @@ def test_a_killed_leader_is_named_with_its_bundles_and_who_leads_now(seen: SeenC
     leader = cluster.leader()
     bundles = seen.owned(leader)
     seen.shows("#head", f"leader{leader}")
-    seen.shows(f"#broker-rows tr:has-text('{leader}') td:nth-child(3)", str(len(bundles)))
+    seen.shows(f"#broker-rows tr:has-text('{leader}') td[data-label='bundles']", str(len(bundles)))
     cluster.kill(leader)
     seen.shows("#problem-rows", f"not back: {leader}")
     seen.shows("#event-rows", f"{leader} was lost")
