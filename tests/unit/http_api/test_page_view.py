@@ -15,8 +15,7 @@ from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, 
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
 from statechannel.http_api.page.page_facts import FLAPS, ReadElsewhere
 from statechannel.http_api.page.page_feed import PageFeed
-from statechannel.http_api.page.page_routes import assets
-from statechannel.http_api.page.page_rows import BundleRowsQuery, bundle_rows
+from statechannel.http_api.page.page_routes import BundleRowsQuery, assets, bundle_rows
 from statechannel.http_api.page.page_view import PageView
 from statechannel.http_api.page.past_page import difference
 from statechannel.http_api.problems import ProblemError
