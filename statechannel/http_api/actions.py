@@ -339,6 +339,18 @@ class Actions:
         would = OPERATIONS[RequestCommand.DELETE_NAMESPACE].would.format(namespace=name, bundles=parts[0]["bundles"])
         return ApiAnswer({"dry_run": True, "would": [would], **parts[0], **parts[1]})
 
+    async def of_lost_brokers(self, command: RequestCommand, call: ApiCall) -> ApiAnswer:
+        """The end of a pause of repair, or the dismissal of a broker."""
+        body, broker = call.body, call.path.get("broker", "")
+        if not body.dry_run:
+            args = {"broker": broker or None, "reason": body.reason}
+            return await self._act(call, command, args, broker)
+        if broker and broker not in {
+            row["broker"] for row in (await self._cluster.brokers())[0] if row["state"] == "lost"
+        }:
+            raise of_outcome(Rejected("broker-not-lost", f"{broker} is not known as lost"), name=broker)
+        return ApiAnswer({"dry_run": True, "would": [OPERATIONS[command].would.format(broker=broker)]})
+
     async def operation(self, call: ApiCall) -> ApiAnswer:
         identifier = call.path["operation"]
         wait_s = self._wait_s(call)
@@ -372,6 +384,8 @@ class Actions:
             RequestCommand.LOOKUP: self.assign,
             RequestCommand.CREATE_NAMESPACE: self.create_namespace,
             RequestCommand.DELETE_NAMESPACE: self.delete_namespace,
+            RequestCommand.RESUME_REPAIR: partial(self.of_lost_brokers, RequestCommand.RESUME_REPAIR),
+            RequestCommand.DISMISS_BROKER: partial(self.of_lost_brokers, RequestCommand.DISMISS_BROKER),
         }
         actions = [
             ApiRoute(

@@ -7,13 +7,15 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 from statechannel.broker.request_writer import write_request
 from statechannel.clocks import now_ms
 from statechannel.http_api.change_sources import TailThread
 from statechannel.http_api.problems import ProblemError
 from statechannel.kafka.tail import PartitionTail, channel_tail
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.stories.requests import RequestFold
 
@@ -21,6 +23,19 @@ if TYPE_CHECKING:
     from statechannel.broker.assembly import Access
     from statechannel.operations.request_record import Request
     from statechannel.stories.requests import RequestStory
+
+
+SHOWN_MAX: Final = 30
+_LOOKED_AT_MAX: Final = 500
+_OF_PROGRAMS: Final = (RequestCommand.LOOKUP, RequestCommand.EXTENSION, RequestCommand.SHUTDOWN)
+
+
+def requests_shown(fold: RequestFold, at_ms: int) -> list[dict[str, Any]]:
+    """The newest requests without what programs ask all the time: what, who asked, and how far it is."""
+    newest = islice(reversed(fold.stories.values()), _LOOKED_AT_MAX)
+    stories = [story for story in newest if story.command not in _OF_PROGRAMS][:SHOWN_MAX]
+    plain = ("id", "command", "name", "by", "asked_ms", "executed_by", "result", "message")
+    return [{name: getattr(story, name) for name in plain} | {"status": story.status(at_ms)} for story in stories]
 
 
 class RequestBook(TailThread):
@@ -100,6 +115,10 @@ class RequestBook(TailThread):
                 await self._caught_up.wait()
         except TimeoutError:
             raise ProblemError("not-current", "the requests topic was not read to its end yet") from None
+
+    def newest(self) -> list[dict[str, Any]]:
+        """The newest requests that persons made, for the page."""
+        return requests_shown(self._fold, now_ms())
 
     async def wait_current(self) -> None:
         """Wait until all was read that the log has now, so that a request that another process wrote is known.

@@ -80,4 +80,5 @@ def every_route(
     if feed is not None:
         routes += PageReads(cluster, feed).routes()
         feed.topics, feed.past_topics = topic_reads_of(routes)
+        feed.operations = book.newest
     return [*routes, *pulsar_routes(cluster, routes)] if cluster.settings.http.pulsar_paths else routes

@@ -93,8 +93,8 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The bundle, topic or namespace that it concerns."""
-        value = self.args.get("name") or self.args.get("namespace")
+        """The bundle, topic, namespace or broker that it concerns."""
+        value = self.args.get("name") or self.args.get("namespace") or self.args.get("broker")
         return value if isinstance(value, str) else ""
 
 

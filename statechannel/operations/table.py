@@ -282,9 +282,18 @@ _ROWS = (
             body=("SplitBody", "Where a bundle is to be cut.", "at", "parts"),
         ),
     ),
-    OperationSpec(RequestCommand.RESUME_REPAIR, commands.ResumeRepair, (), _BY_LEADER, "repair resume"),
     OperationSpec(
-        RequestCommand.DISMISS_BROKER, commands.DismissBroker, ("broker", "reason"), _BY_LEADER, "broker dismiss"
+        RequestCommand.RESUME_REPAIR, commands.ResumeRepair, (), _BY_LEADER, "repair resume",
+        would="the bundles of lost brokers would go to others at once",
+        http=HttpPath("POST", "/v1/repair/resume", "resume-repair", "Repair after a loss of many brokers at once", _SHARED),
+    ),
+    OperationSpec(
+        RequestCommand.DISMISS_BROKER, commands.DismissBroker, ("broker", "reason"), _BY_LEADER, "broker dismiss",
+        would="{broker} would not be reported as lost any more; if it comes back, it joins as usual",
+        http=HttpPath(
+            "POST", "/v1/brokers/{broker}/dismiss", "dismiss-broker", "Dismiss a lost broker that will not come back",
+            (*_SHARED, "broker-not-lost"),
+        ),
     ),
     OperationSpec(
         RequestCommand.SHUTDOWN, commands.Shutdown, ("broker", "incarnation", "budget_s"), _BY_NAMED, fill=_fill_budget

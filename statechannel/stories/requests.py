@@ -27,7 +27,7 @@ class RequestStory:
 
     Attributes:
         id: Also the id of the operation.
-        name: Bundle, topic or namespace that it concerns.
+        name: Bundle, topic, namespace or broker that it concerns.
         args: Empty in a fold that keeps no arguments; what is made of them is empty, too.
         digest: Of command and arguments: two requests of one id are the same if they have the same.
         problem: Why it cannot be executed; empty: it can.
@@ -74,11 +74,6 @@ class RequestStory:
     def flow(self) -> str:
         """The command; for an extension the extension's own command, as `extension` alone says nothing."""
         return self._text("ask") or self.command if self.command == RequestCommand.EXTENSION else self.command
-
-    @property
-    def subject(self) -> str:
-        """What it concerns, be it a broker."""
-        return self.name or self.broker or ""
 
     @property
     def result(self) -> Any:

@@ -237,7 +237,7 @@ def test_all_bundles_are_one_map_that_leads_to_their_timelines(browser, trouble)
     names = [row["name"] for row in data["heat"]["rows"]]
     with shown(browser) as seen:
         seen.open(path)
-        seen.page.focus("#heat-scroll")
+        seen.page.focus("#heat-box")
         seen.page.keyboard.press("Home")
         seen.page.keyboard.press("ArrowDown")
         told = seen.page.inner_text("#tip")

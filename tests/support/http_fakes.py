@@ -24,6 +24,7 @@ from statechannel.http_api.page.bundle_table import BundleStart
 from statechannel.http_api.page.page_facts import ClusterLook
 from statechannel.http_api.page.page_feed import PageFeed
 from statechannel.http_api.page.page_routes import asset_routes
+from statechannel.http_api.request_book import requests_shown
 from statechannel.http_api.routes import ApiRoute
 from statechannel.http_api.serving import every_route
 from statechannel.operations import outcomes, request_record
@@ -188,6 +189,9 @@ class FakeRequests:
 
     def is_expired(self, story: RequestStory) -> bool:
         return False
+
+    def newest(self) -> list[dict[str, Any]]:
+        return requests_shown(self.fold, time.time_ns() // 1_000_000)
 
     async def wait_caught_up(self) -> None:
         return

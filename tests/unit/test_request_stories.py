@@ -43,7 +43,7 @@ def test_of_an_extension_it_is_told_what_was_asked_of_it(
 def test_the_bundle_that_was_acted_on_is_named(outcome: Outcome) -> None:
     asked = Request("1", "unload", 0, {"name": "t/n/orders"}, "ann@desk")
     story = stories(asked, Reply("1", "b1", "i1", outcomes.to_json(outcome)))["1"]
-    assert (story.subject, story.bundle) == ("t/n/orders", "t/n/0x00000000_0xffffffff")
+    assert (story.name, story.bundle) == ("t/n/orders", "t/n/0x00000000_0xffffffff")
 
 
 @pytest.mark.parametrize(

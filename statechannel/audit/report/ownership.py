@@ -49,9 +49,9 @@ def colours_of(names: Iterable[str]) -> dict[str, int]:
     return colours
 
 
-def shared_style() -> str:
-    """Colours of the report and of the live page: themes, signs, brokers."""
-    return resources.files("statechannel.audit.report").joinpath("shared.css").read_text(encoding="utf-8")
+def shared_file(name: str) -> str:
+    """A file of the report and of the live page: colours of themes, signs and brokers; the heat map."""
+    return resources.files("statechannel.audit.report").joinpath(name).read_text(encoding="utf-8")
 
 
 class Area:

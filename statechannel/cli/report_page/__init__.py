@@ -15,7 +15,7 @@ import markupsafe
 from statechannel.audit.overlaps import CAVEAT as OVERLAP_CAVEAT
 from statechannel.audit.report.data import complete_from
 from statechannel.audit.report.incident_list import forged_sentences
-from statechannel.audit.report.ownership import OTHERS, shared_style
+from statechannel.audit.report.ownership import OTHERS, shared_file
 from statechannel.clocks import duration, moment
 from statechannel.stories.bundle import short_range
 from statechannel.stories.incident import IncidentKind
@@ -71,8 +71,8 @@ class ReportOrigin:
 
 def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
     """The page: one self-contained document, whose policy forbids loading anything else."""
-    script = "\n".join(_file(name) for name in _SCRIPTS)
-    style = shared_style() + _file("style.css")
+    script = "\n".join((shared_file("heat_chart.js"), *map(_file, _SCRIPTS)))
+    style = shared_file("shared.css") + _file("style.css")
     policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; {_NOTHING_ELSE}"
     partitions = report["partitions"]
     complete_ms = complete_from(partitions)

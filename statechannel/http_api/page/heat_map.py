@@ -13,7 +13,7 @@ from statechannel.protocol.states import State
 if TYPE_CHECKING:
     from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
 
-ROWS_MAX: Final = 96
+ROWS_MAX: Final = 2_048
 COLUMNS_MAX: Final = 120
 UNASKED: Final = -1
 """No broker has it: it was not looked up, or it waits for the next lookup."""
@@ -28,29 +28,23 @@ _GROWN: Final = 2
 class RowLayout:
     """Which bundles each row has: neighbours by namespace and lower bound, equally many in each row.
 
-    Args:
-        namespace: Only bundles of this one; None: all.
-
     Attributes:
         names: First bundle of each row.
     """
 
-    def __init__(self, table: LiveBundleTable, namespace: str | None = None) -> None:
+    def __init__(self, table: LiveBundleTable) -> None:
         order = sorted(range(len(table.namespaces)), key=table.namespaces.__getitem__)
         self._ranks = array("I", [0] * len(order))
         for rank, number in enumerate(order):
             self._ranks[number] = rank
-        self._only = None
-        if namespace is not None:
-            self._only = frozenset(number for number in order if table.namespaces[number] == namespace)
-            order = [number for number in order if number in self._only]
         parts = [(number, *table.span(number)) for number in order]
         self.bundles = sum(last - first for _, first, last in parts)
         step = max(1, -(-self.bundles // ROWS_MAX))
         self.bounds, self.names = array("Q"), list[str]()
         before = 0
         for number, first, last in parts:
-            for at in range(first + -before % step, last, step):
+            # A namespace begins a row of its own, unless there are too many of them.
+            for at in range(first + (-before % step if len(parts) > ROWS_MAX else 0), last, step):
                 key = table.keys[at]
                 self.bounds.append(self._ranks[number] << 32 | (key & 0xFFFFFFFF))
                 held = table.get(key)
@@ -62,7 +56,7 @@ class RowLayout:
     def row_of(self, key: int) -> int:
         """Row of a bundle; -1: none."""
         number = key >> 32
-        if not self.bounds or number >= len(self._ranks) or (self._only is not None and number not in self._only):
+        if not self.bounds or number >= len(self._ranks):
             return -1
         return max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1)
 
@@ -107,7 +101,7 @@ class RangeHeatMap:
         self._counts: list[Counter[int]] = [Counter() for _ in layout.names]
         self._changes = Counter[int]()
         self._columns: deque[Sequence[HeatCell]] = deque(maxlen=COLUMNS_MAX - 1)
-        self._open = at_ms // width_ms
+        self._open = self._shown = at_ms // width_ms
         self._touched = set(range(len(layout.names)))
         self._stirred = True
         self._lost: Mapping[str, int] = {}
@@ -156,7 +150,6 @@ class RangeHeatMap:
                 self._gaps.clear()
                 self.corrections += 1
         self._open = column
-        self._touched = set(range(len(self.layout.names)))
         return True
 
     def take(self, step: BundleStep) -> None:
@@ -195,9 +188,10 @@ class RangeHeatMap:
         }
 
     def changed(self) -> dict[str, Any] | None:
-        """The cells of the newest column that changed since the last call; None: no change."""
-        if not self._touched:
+        """The cells of the newest column that changed since the last call; None: no change, and no new column."""
+        if not self._touched and self._shown == self._open:
             return None
+        self._shown = self._open
         cells = [[row, *self._cell(row)] for row in sorted(self._touched)]
         self._touched.clear()
         return {"column": self._open, "cells": cells}
@@ -236,6 +230,8 @@ class RangeHeatMap:
 
 
 def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> list[list[int]]:
+    if last is cells:
+        return []
     return [
         [row, *cell]
         for row, (before, cell) in enumerate(zip(last, cells, strict=True))
@@ -247,7 +243,6 @@ def heat_map_of(
     journal: ChangeJournal,
     width_ms: int,
     now_ms: int,
-    namespace: str | None = None,
     *,
     until: int | None = None,
     losses: Sequence[tuple[int, Mapping[str, int]]] = (),
@@ -259,7 +254,7 @@ def heat_map_of(
         until: Number of the last change that is taken; None: all.
         losses: The brokers that are lost from each time on, the oldest first.
     """
-    layout = RowLayout(journal.table, namespace)
+    layout = RowLayout(journal.table)
     before = journal.as_of(journal.whole_from)
     first_ms = journal.steps[0].at_ms if journal.steps else now_ms
     heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, min(first_ms, now_ms))

@@ -162,6 +162,7 @@ class PageFeed:
         readers: Number of open pages.
         topics: Readers of sections that are read from topics now and then, by name.
         past_topics: Readers of the same sections as of a moment (ms since 1970).
+        operations: Rows of the newest requests.
     """
 
     def __init__(self, source: PageSource, settings: Settings) -> None:
@@ -170,10 +171,11 @@ class PageFeed:
         self.readers = 0
         self.topics: Mapping[str, Callable[[], Any]] = {}
         self.past_topics: Mapping[str, Callable[[int], Any]] = {}
+        self.operations: Callable[[], list[dict[str, Any]]] = list
+        self.topic_sections: dict[str, Any] = {}
         self._settings = settings.http
         self._waiting: list[Change] | None = []
         self._lost_track = False
-        self._topic_sections: dict[str, Any] = {}
         self._sent: dict[str, bytes] = {}
         self._layout: object = None
         self._number = 0
@@ -276,7 +278,11 @@ class PageFeed:
         """One update: the sections that have changed since the last one."""
         fresh = {
             name: data
-            for name, section in {**self.view.sections(), **self._topic_sections}.items()
+            for name, section in {
+                **self.view.sections(),
+                "operations": self.operations(),
+                **self.topic_sections,
+            }.items()
             if (data := orjson.dumps(section, default=str)) != self._sent.get(name)
         }
         self._sent |= fresh
@@ -348,14 +354,14 @@ class PageFeed:
     async def _topics_read(self) -> None:
         for name, read in self.topics.items():
             try:
-                self._topic_sections[name] = await read()
+                self.topic_sections[name] = await read()
             except StateChannelError as error:
-                self._topic_sections[name] = {"error": str(error)}
+                self.topic_sections[name] = {"error": str(error)}
             except Exception:
                 _log.exception("http-page-topic-failed", section=name)
-        decisions = self._topic_sections.get("decisions", {}).get("decisions", ())
+        decisions = self.topic_sections.get("decisions", {}).get("decisions", ())
         self.view.drains = frozenset(row["id"] for row in decisions if row.get("drain"))
-        cordons = self._topic_sections.get("cordons", {}).get("cordons")
+        cordons = self.topic_sections.get("cordons", {}).get("cordons")
         if cordons is not None:  # those that were read last, where they could not be read now
             self.view.cordons = {row["broker"]: row for row in cordons}
 

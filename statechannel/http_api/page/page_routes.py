@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
+from heapq import nlargest, nsmallest
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 from starlette.responses import Response
 from starlette.routing import Route
 
-from statechannel.audit.report.ownership import shared_style
+from statechannel.audit.report.ownership import shared_file
 from statechannel.errors import StateChannelError
-from statechannel.http_api.page.bundle_table import ChangeJournal, LiveBundleTable
+from statechannel.http_api.page.bundle_table import ChangeJournal, Holding, LiveBundleTable
 from statechannel.http_api.page.heat_map import heat_map_of
 from statechannel.http_api.page.past_page import difference, past_document, step_fields
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import streamed
 from statechannel.http_api.routes import ApiAnswer, ApiCall, ApiRoute, Caller, Handler
 from statechannel.protocol.bundle import is_bundle, parse_key
-from statechannel.queries.query import TIME_MAX_MS, NameQuery, RequestModel
+from statechannel.protocol.states import State
+from statechannel.queries.query import NAME_MAX, TIME_MAX_MS, NameQuery, RequestModel
 from statechannel.settings.groups_cluster import AccessRole
 
 if TYPE_CHECKING:
@@ -52,6 +55,8 @@ _TYPES: Final[Mapping[str, str]] = {
 BUNDLE_LOADS_MAX: Final = 2_000
 """Heaviest bundles that the page is sent the load of."""
 CORDONS_MAX: Final = 1_000
+_TABLE_KEPT_S: Final = 1.0
+_TABLES_MAX: Final = 50
 
 
 class MomentQuery(RequestModel):
@@ -83,10 +88,22 @@ class PageDifferenceQuery(RequestModel):
         )  # fmt: skip
 
 
-class HeatQuery(RequestModel):
-    """Which part of the heat map, and up to which moment."""
+class BundleRowsQuery(RequestModel):
+    """Which bundles, and in which order."""
 
-    namespace: str | None = Field(None, min_length=1, max_length=1_024, description="Namespace; default: all.")
+    text: str = Field("", max_length=NAME_MAX, description="Only bundles whose name has it.")
+    broker: str | None = Field(None, max_length=NAME_MAX, description="Only bundles that this broker has.")
+    state: State | None = Field(None, description="Only bundles in this state.")
+    unserved: bool = Field(False, description="Only bundles that no live broker has, and that were looked up.")
+    load_min: float = Field(0, ge=0, description="Only bundles of at least this load (bytes a second, in and out).")
+    sort: Literal["bundle", "owner", "state", "load"] = "bundle"
+    descending: bool = False
+    limit: int = Field(100, ge=1, le=1_000, description="Most rows; their number is of all.")
+
+
+class HeatQuery(RequestModel):
+    """Up to which moment the heat map is wanted."""
+
     place: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of the last change; default: the newest.")
     at_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="End of the newest column (ms since 1970).")
 
@@ -128,6 +145,7 @@ class PageReads:
         self._cluster = cluster
         self._feed = feed
         self._reading = False
+        self._tables: dict[str, tuple[float, ApiAnswer]] = {}
 
     async def stream(self, _: ApiCall) -> ApiAnswer:
         return await streamed(self._feed.stream())
@@ -265,17 +283,27 @@ class PageReads:
         history = [step_fields(journal.table, step) for step in steps]
         return ApiAnswer({"asked": name, "bundle": bundle, "row": row, "history": history, "whole": journal.is_whole})
 
+    async def bundles(self, call: ApiCall) -> ApiAnswer:
+        """Pages that ask the same within a second get the same answer: it walks all bundles."""
+        key, now_s, view = call.query.model_dump_json(), time.monotonic(), self._feed.view
+        made_s, answer = self._tables.get(key, (0.0, ApiAnswer({})))
+        if now_s - made_s > _TABLE_KEPT_S:
+            loads = (self._feed.topic_sections.get("loads") or {}).get("bundles", ())
+            answer = ApiAnswer(bundle_rows(view.journal.table, call.query, view.alive, view.unserved, loads))
+            if len(self._tables) >= _TABLES_MAX:
+                self._tables.clear()
+            self._tables[key] = now_s, answer
+        return answer
+
     async def heat(self, call: ApiCall) -> ApiAnswer:
         view, width_ms = self._feed.view, round(1_000 * self._cluster.settings.http.page_column_s)
         query: HeatQuery = call.query
-        name, journal = query.namespace, view.journal
-        if name is not None and not journal.table.has_namespace(name):
-            raise ProblemError("bad-request", f"there is no namespace {name[:200]}")
+        journal = view.journal
         if query.place is not None and query.place < journal.whole_from:
             raise ProblemError("moment-too-old", f"change {query.place} is not in memory any more")
         newest_ms = max(journal.steps[-1].at_ms if journal.steps else 0, view.looked_at_ms)
         at_ms = newest_ms if query.at_ms is None else min(query.at_ms, newest_ms)
-        heat = heat_map_of(journal, width_ms, at_ms, name, until=query.place, losses=view.members.losses())
+        heat = heat_map_of(journal, width_ms, at_ms, until=query.place, losses=view.members.losses())
         return ApiAnswer(heat.document())
 
     async def reports(self, call: ApiCall) -> ApiAnswer:
@@ -306,10 +334,67 @@ class PageReads:
             ),
             of("at", "page-at", "Owners as of a moment, and the changes before it", self.moment, MomentQuery, busy, late),
             of("difference", "page-difference", "The owners of two moments", self.difference, PageDifferenceQuery, busy, late),
+            of("bundles", "page-bundles", "The table of bundles, filtered and sorted", self.bundles, BundleRowsQuery),
             of("bundle", "page-bundle", "A bundle, or that of a topic, with its newest changes", self.bundle, NameQuery),
-            of("heat", "page-heat", "The heat map of one namespace, or as of a moment", self.heat, HeatQuery, late),
+            of("heat", "page-heat", "The heat map as of a moment", self.heat, HeatQuery, late),
             of("reports", "page-reports", "Decisions and loads as of a moment", self.reports, ReportsQuery, busy),
         ]  # fmt: skip
+
+
+def bundle_rows(
+    table: LiveBundleTable,
+    query: BundleRowsQuery,
+    alive: Collection[str],
+    unserved: Collection[int],
+    loads: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The number of those that are wanted, and the first of them.
+
+    Args:
+        alive: Brokers that can serve.
+        unserved: Keys of bundles that have lost their owner.
+        loads: Rows of `/v1/loads`: the heaviest bundles.
+    """
+    load_of: dict[int, float] = {}
+    for row in loads:
+        parts = parse_key(row["bundle"].encode())
+        if parts is not None and table.has_namespace(parts.namespace):
+            key = table.key_of(parts.namespace, parts.lower)
+            load_of[key] = row["msg_throughput_in"] + row["msg_throughput_out"]
+
+    def is_wanted(key: int, upper: int, holding: Holding) -> bool:
+        owner, state = holding.owner, holding.state
+        return (
+            (query.broker is None or owner == query.broker)
+            and (query.state is None or state is query.state)
+            and not (query.unserved and (owner in alive or (state is State.UNASSIGNED and key not in unserved)))
+            and load_of.get(key, 0) >= query.load_min
+            and (not query.text or query.text in table.name_of(key, upper))
+        )
+
+    def order(row: tuple[int, int, Holding]) -> tuple[Any, int]:
+        key, _, (state, owner, *_) = row
+        if query.sort == "load":
+            return load_of.get(key, 0), key
+        return owner or "" if query.sort == "owner" else state if query.sort == "state" else table.namespace_of(
+            key
+        ), key
+
+    wanted = [row for row in table.rows() if is_wanted(*row)]
+    first = (nlargest if query.descending else nsmallest)(query.limit, wanted, order)
+    return {
+        "all": len(wanted),
+        "rows": [
+            {
+                "bundle": table.name_of(key, upper),
+                "state": holding.state.value,
+                "owner": holding.owner,
+                "next": holding.destination,
+                "load": load_of.get(key),
+            }
+            for key, upper, holding in first
+        ],
+    }
 
 
 def _bundle_of(outcome: object) -> str:
@@ -354,7 +439,7 @@ def assets() -> Mapping[str, bytes]:
     """The files of the page, by name: all of them at once, as a cache of names that are asked for would have no bound."""
     files = resources.files(__package__).joinpath("assets").iterdir()
     own = {file.name: file.read_bytes() for file in files if file.name.rpartition(".")[2] in _TYPES}
-    return {**own, "shared.css": shared_style().encode()}
+    return {**own, **{name: shared_file(name).encode() for name in ("shared.css", "heat_chart.js")}}
 
 
 def asset_routes() -> list[Route]:

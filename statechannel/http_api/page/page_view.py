@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from statechannel.audit.report.ownership import colours_of
 from statechannel.conditions.facts import (
     HOOKS,
+    BrokerRow,
     ChannelHealth,
     ConditionLimits,
     ConditionSeverity,
@@ -70,6 +71,7 @@ class PageView:
         changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
         cordons: Rows of `/v1/cordons` by broker, as they were read last.
+        unserved: Since when bundles that had an owner are without, by key (ms since 1970).
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -91,7 +93,7 @@ class PageView:
         self._declines = Declines()
         self._begun_ms: int | None = None
         self._led_ms: int | None = None
-        self._unserved: dict[int, int] = {}
+        self.unserved: dict[int, int] = {}
         self._rejected: deque[tuple[int, Mapping[str, int]]] = deque()
         self.changes = 0
 
@@ -100,7 +102,7 @@ class PageView:
         kept = list(starts)
         self.journal.begin(kept, positions)
         self.events.forget_gaps()
-        for known in (self._owned, self._between, self._moves, self._unserved):
+        for known in (self._owned, self._between, self._moves, self.unserved):
             known.clear()
         self._declines, self._begun_ms = Declines(), None
         self._heat = None
@@ -131,7 +133,7 @@ class PageView:
         elif step.after is None or step.after.owner is not None:
             self._declines.forget([change.bundle])
         if change.action == Action.DECLINE and change.from_ is not None and not change.forced:
-            process, since_ms = (change.from_, change.incarnation), self._unserved.get(step.key)
+            process, since_ms = (change.from_, change.incarnation), self.unserved.get(step.key)
             self._declines.note(change.bundle, process, change.reason, change.timestamp_ms, since_ms)
 
     def _step(self, step: BundleStep) -> None:
@@ -143,9 +145,9 @@ class PageView:
             self._unassigned -= before.state is State.UNASSIGNED
         self._between.pop(step.key, None)
         if after is None or after.state is State.ASSIGNED:
-            self._unserved.pop(step.key, None)
+            self.unserved.pop(step.key, None)
         elif before is not None and before.state is State.ASSIGNED:
-            self._unserved[step.key] = step.at_ms
+            self.unserved[step.key] = step.at_ms
         if after is not None:
             self._owned[after.owner] += 1
             self._unassigned += after.state is State.UNASSIGNED
@@ -192,6 +194,11 @@ class PageView:
             table.forget_names([*(step.key for step in self.journal.steps), *self._moves.keys()])
 
     @property
+    def alive(self) -> set[str]:
+        """Brokers that are heard."""
+        return set() if self._look is None else {row["broker"] for row in self._look.brokers if _is_alive(row)}
+
+    @property
     def looked_at_ms(self) -> int:
         """Wall clock of the last look; 0 before the first."""
         return 0 if self._look is None else self._look.at_ms
@@ -212,7 +219,7 @@ class PageView:
         return {
             "head": {"health": verdict_of(conditions).value, **self._head(look, owned, between.values())},
             "brokers": self._brokers(look, owned),
-            "between": {"all": len(between), "rows": self._between_rows(look, between)},
+            "between": {"all": len(between), "rows": self._between_rows(between)},
             "problems": problems[:PROBLEMS_MAX],
             "replicas": {"differing": [{"brokers": row.doubtful, "message": row.sentence} for row in _differing(look)]},
             "events": self.events.rows(),
@@ -225,7 +232,7 @@ class PageView:
             MovingBundle(
                 self.journal.table.name_of(key, row.upper), row.holding.state, row.holding.owner or row.holding.source,
                 row.holding.destination, self._begun_ms if row.since_ms is None else row.since_ms,
-                self._unserved.get(key), row.operation, row.flow,
+                self.unserved.get(key), row.operation, row.flow,
             )
             for key, row in nsmallest(_OLDEST_MAX, self._between.items(), key=lambda item: item[1].since_ms or 0)
         ]  # fmt: skip
@@ -265,7 +272,7 @@ class PageView:
         return None if self._heat is None else (self._heat, len(self._heat.owners), self._heat.corrections)
 
     def _head(self, look: ClusterLook, owned: Mapping[str, int], between: Iterable[_Between]) -> dict[str, Any]:
-        alive = [row for row in look.brokers if row["state"] not in ("lost", "left")]
+        alive = [row for row in look.brokers if _is_alive(row)]
         unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in between)
         return {
             "leader": look.leader,
@@ -305,10 +312,9 @@ class PageView:
             for row in look.brokers
         ]
 
-    def _between_rows(self, look: ClusterLook, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
-        alive = {row["broker"] for row in look.brokers if row["state"] not in ("lost", "left")}
+    def _between_rows(self, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
         oldest = nsmallest(BETWEEN_MAX, between.items(), key=lambda item: item[1].since_ms or 0)
-        return [self._between_row(key, row, alive) for key, row in oldest]
+        return [self._between_row(key, row, self.alive) for key, row in oldest]
 
     def _between_row(self, key: int, row: _Between, alive: set[str]) -> dict[str, Any]:
         holding = row.holding
@@ -349,7 +355,7 @@ class PageView:
 
 def _differing(look: ClusterLook) -> list[DifferingReplica]:
     reports: dict[str, Sequence[Mapping[str, Any]]] = {
-        row["broker"]: row["differs"] for row in look.brokers if row["state"] not in ("lost", "left")
+        row["broker"]: row["differs"] for row in look.brokers if _is_alive(row)
     }
     return replica_differences(reports if look.broker else reports | {THIS_CONSOLE: look.differs})
 
@@ -364,6 +370,10 @@ def _problem(condition: Occurrence) -> dict[str, Any]:
         "since_ms": condition.since_ms,
         "severe": condition.severity.verdict is not ChannelHealth.HEALTHY,
     }
+
+
+def _is_alive(row: BrokerRow) -> bool:
+    return row["state"] not in ("lost", "left")
 
 
 def _is_unsettled(holding: Holding, flow: str | None) -> bool:

@@ -10,7 +10,7 @@ from statechannel.engine.commands import NotFound, Rejected, Undetermined
 from statechannel.http_api.openapi import document_of, public
 from statechannel.http_api.routes import PENDING
 from statechannel.operations import outcomes
-from tests.support.http_fakes import BUNDLE, PATH, Rig, accept, http_settings, rigged
+from tests.support.http_fakes import BUNDLE, PATH, Rig, accept, broker_row, http_settings, rigged
 
 MOVE = {"destination": "b2"}
 OLD = {"namespace": "t/n", "reason": "old"}
@@ -103,7 +103,16 @@ def test_the_description_is_enough_for_generated_clients():
         header: {name for name, call in calls.items() if any(item["name"] == header for item in call["parameters"])}
         for header in ("Prefer", "Idempotency-Key")
     }
-    by_key = {"transfer", "unload", "split", "assign", "create-namespace", "delete-namespace"}
+    by_key = {
+        "transfer",
+        "unload",
+        "split",
+        "assign",
+        "create-namespace",
+        "delete-namespace",
+        "resume-repair",
+        "dismiss-broker",
+    }
     assert takes == {"Prefer": by_key | {"show-operation"}, "Idempotency-Key": by_key | {"drain"}}
     schemas = {name: schema.get("properties", {}) for name, schema in document["components"]["schemas"].items()}
     for name, kind in outcomes._TYPES.items():
@@ -134,3 +143,23 @@ async def test_a_name_that_looks_like_bounds_is_looked_up_and_never_assigned(dry
         assert answer.status_code in (200, 202)
         answer = await client.get("/v1/lookup", params={"name": "t/n/0X00000000"})
         assert answer.json()["bundle"].startswith("t/n/0x")
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("path", "args", "status"),
+    [
+        ("brokers/b2/dismiss", {"broker": "b2", "reason": "gone"}, 200),
+        ("brokers/b1/dismiss", {"broker": "b1", "reason": "gone"}, 409),
+        ("repair/resume", {"reason": "gone"}, 200),
+    ],
+)
+async def test_lost_brokers_are_dismissed_and_repair_is_resumed(path, args, status, dry_run):
+    refused = Rejected("broker-not-lost", "b1 is not known as lost")
+    async with rigged(lambda request: refused if status == 409 else accept(request)) as (rig, client):
+        rig.cluster.members = [broker_row("b1"), broker_row("b2", state="lost")]
+        body = {"reason": "gone", "dry_run": dry_run}
+        answer = await client.post(f"/v1/{path}", json=body, headers={"Prefer": "wait=5"})
+        assert answer.status_code == status
+        assert [request.args for request in rig.requests.written] == ([] if dry_run else [args])
+        assert [row["name"] for row in rig.requests.newest()] == ([] if dry_run else [args.get("broker", "")])

@@ -15,7 +15,7 @@ from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, 
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
 from statechannel.http_api.page.page_facts import FLAPS, ReadElsewhere
 from statechannel.http_api.page.page_feed import PageFeed
-from statechannel.http_api.page.page_routes import assets
+from statechannel.http_api.page.page_routes import BundleRowsQuery, assets, bundle_rows
 from statechannel.http_api.page.page_view import PageView
 from statechannel.http_api.page.past_page import difference
 from statechannel.http_api.problems import ProblemError
@@ -522,3 +522,26 @@ async def test_names_of_files_that_are_not_there_are_not_kept():
             assert answer.status_code == 200
             assert answer.content
     assert assets.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"descending": True, "limit": 2}, [3, 2]),
+        ({"broker": "b2"}, [2]),
+        ({"state": "Assigned"}, [0, 2]),
+        ({"unserved": True}, [1, 2]),  # its owner is lost
+        ({"sort": "load", "descending": True, "load_min": 1}, [3, 1]),
+        ({"text": BUNDLES[3][-12:]}, [3]),
+        ({"text": "acme/x"}, []),
+    ],
+)
+def test_the_table_of_bundles_is_filtered_and_sorted(asked, rows):
+    table = LiveBundleTable()
+    held = [Holding(State.ASSIGNED, "b1"), Holding(State.ASSIGNING, None, "b1"), Holding(State.ASSIGNED, "b2"), NOBODY]
+    table.fill(BundleStart(name.encode(), holding) for name, holding in zip(BUNDLES, held, strict=True))
+    loads = [{"bundle": BUNDLES[at], "msg_throughput_in": at, "msg_throughput_out": at} for at in (3, 1)]
+    document = bundle_rows(table, BundleRowsQuery.model_validate(asked), {"b1"}, {}, loads)
+    assert [BUNDLES.index(row["bundle"]) for row in document["rows"]] == rows
+    assert document["all"] == (4 if asked.get("limit") else len(rows))

@@ -1,13 +1,20 @@
 // One bundle: what it is, its timeline, why it is there, why the balancer leaves it; and actions, each after its dry run.
-import { Refused, ask, state } from "./feed.js";
-import { button, byId, clean, clock, colourClass, el, moment, named, now } from "./parts.js";
+import { act, mayAct, readable } from "./actions.js";
+import { Refused, ask } from "./feed.js";
+import { button, byId, clean, clock, colourClass, el, moment, named, now, zone } from "./parts.js";
 
 const query = (name) => `name=${encodeURIComponent(name)}`;
-export const mayForce = () => state.role === "force";
-export const mayAct = () => state.role === "operate" || mayForce();
 
 const EACH_MS = 1000;
+let closed = hideBundle;
 let newest = 0, past = null, asked = "", card = null, seen = null, due = 0;
+
+// What its button does instead of hiding it alone.
+export function onClose(close) { closed = close; }
+export function hideBundle() {
+  newest += 1;
+  byId("bundle").hidden = true;
+}
 
 // A bundle that is open is shown as of this moment; null: as of now.
 export function pastBundle(at) {
@@ -66,14 +73,14 @@ function parts(found) {
   const row = past === null ? found.row : rowThen(history[0]);
   const fact = (name, node) => { const dd = el("dd"); dd.append(node); facts.append(el("dt", name), dd); };
   if (found.asked !== found.bundle) fact("asked for", clean(found.asked));
-  if (past !== null) fact("as of", `${moment(past.at_ms)} UTC`);
+  if (past !== null) fact("as of", `${moment(past.at_ms)} ${zone()}`);
   if (row === undefined) fact("owner then", "unknown: none of its changes by then is in memory");
   else if (row === null) fact("state", "it is not live: it was split or deleted");
   else {
     fact("owner", named(row.owner));
     fact("state", clean(row.state + (row.next ? `, next ${row.next}` : "")));
     const began = history.find((step) => step.after?.owner === row.owner && step.before?.owner !== row.owner);
-    fact("since", began ? `${moment(began.at_ms)} UTC` : "before the changes in memory");
+    fact("since", began ? `${moment(began.at_ms)} ${zone()}` : "before the changes in memory");
     if (past === null) fact("generation", String(row.generation ?? "-"));
     if (row.operation) fact("operation", el("span", row.operation, "k"));
   }
@@ -87,7 +94,7 @@ function parts(found) {
     return made;
   }
   const table = el("table"), thead = el("thead"), head = el("tr"), rows = el("tbody");
-  for (const name of ["time (UTC)", "offset", "state", "owner", "by", "why"]) head.append(el("th", name, "", { scope: "col" }));
+  for (const name of ["time", "offset", "state", "owner", "by", "why"]) head.append(el("th", name, "", { scope: "col" }));
   thead.append(head);
   for (const step of history) {
     const line = el("tr"), after = step.after ?? { state: "Deleted", owner: null, to: null };
@@ -113,10 +120,10 @@ function toolsOf(bundle, isLive, answer) {
   if (past === null) tools.append(reader("Why here", `v1/why?${query(bundle)}`, answer), reader("Why not elsewhere", `v1/why-not?${query(bundle)}`, answer));
   if (mayAct() && isLive && past === null) {
     for (const action of ["transfer", "unload", "split"]) {
-      tools.append(button(`${action[0].toUpperCase()}${action.slice(1)}…`, () => begin(action, bundle), ""));
+      tools.append(button(`${action[0].toUpperCase()}${action.slice(1)}…`, () => act(action, [{ bundle }]), ""));
     }
   }
-  tools.append(button("Close", () => { byId("bundle").hidden = true; }, ""));
+  tools.append(button("Close", () => closed(), ""));
   return tools;
 }
 
@@ -149,83 +156,4 @@ function reader(text, path, host) {
       host.replaceChildren(el("p", error.message, "bad"));
     }
   }, "");
-}
-
-// Fields of answers with a text for people.
-const SENTENCES = new Set(["message", "why", "hint", "sentence", "verdict", "text", "would", "messages", "because", "now", "result"]);
-
-function readable(answer) {
-  const lines = [];
-  const walk = (value, depth, name) => {
-    if (value === null || depth > 4) return;
-    if (Array.isArray(value)) value.slice(0, 30).forEach((item) => walk(item, depth + 1, name));
-    else if (typeof value === "object") Object.entries(value).forEach(([key, item]) => walk(item, depth + 1, key));
-    else if (typeof value === "string" && SENTENCES.has(name)) lines.push(value);
-  };
-  walk(answer, 0, "");
-  const nodes = lines.slice(0, 30).map((line) => el("p", line));
-  const details = el("details"), summary = el("summary", "All of it, as JSON"), json = el("pre", JSON.stringify(answer, null, 1));
-  json.tabIndex = 0;
-  details.append(summary, json);
-  return [...nodes, details];
-}
-
-const PATHS = {
-  transfer: ({ bundle }) => ["POST", `v1/bundles/${bundle}/transfer`],
-  unload: ({ bundle }) => ["POST", `v1/bundles/${bundle}/unload`],
-  split: ({ bundle }) => ["POST", `v1/bundles/${bundle}/split`],
-  drain: ({ broker }) => ["POST", `v1/brokers/${encodeURIComponent(broker)}/drain`],
-  uncordon: ({ broker, cordon }) => ["DELETE", cordon.override ? `v1/overrides/cordon/${encodeURIComponent(broker)}` : `v1/brokers/${encodeURIComponent(broker)}/drain`],
-};
-
-function begin(action, bundle) { act(action, { bundle }); }
-
-// First what would happen; only then the button that does it.
-export function act(action, subject) {
-  const dialog = byId("dialog"), body = byId("dialog-body"), of = subject.bundle ?? subject.broker;
-  byId("dialog-title").textContent = `${action[0].toUpperCase()}${action.slice(1)} ${clean(of)}`;
-  const form = el("form"), said = el("div", null, "", { role: "status" });
-  let destination = null, reason = null;
-  const cordon = subject.cordon;
-  if (cordon) form.append(el("p", `Cordoned by ${cordon.by || "an unknown user"}${cordon.drain === null ? "" : ", for a drain"}, ${moment(cordon.since_ms)} UTC${cordon.why ? `: ${cordon.why}` : ""}`));
-  if (action === "transfer") {
-    destination = el("input", null, "", { id: "act-to", list: "act-brokers", autocomplete: "off", required: "" });
-    const brokers = el("datalist", null, "", { id: "act-brokers" }), open = state.brokers.filter((row) => row.accepting && row.state === "alive");
-    for (const row of open.sort((a, b) => a.bundles - b.bundles)) brokers.append(el("option", `${row.bundles} bundles`, "", { value: row.broker }));
-    form.append(el("label", "Destination", "", { for: "act-to" }), destination, brokers);
-  }
-  if (subject.bundle) {
-    reason = el("input", null, "", { id: "act-reason", autocomplete: "off" });
-    form.append(el("label", "Reason", "", { for: "act-reason" }), reason);
-  }
-  const dry = el("button", "Show what would happen", "", { type: "submit" }), really = button(`${action[0].toUpperCase()}${action.slice(1)} now`, () => {}, "");
-  really.disabled = true;
-  form.append(dry);
-  const bodyOf = (dryRun) => ({ ...(cordon?.drain === null && !cordon.override ? { force: true } : {}), ...(destination?.value ? { destination: destination.value } : {}), ...(reason?.value ? { reason: reason.value } : {}), dry_run: dryRun });
-  const [method, path] = PATHS[action](subject);
-  let asked = "", key = "";
-  const run = async (dryRun) => {
-    really.disabled = true;
-    const wanted = JSON.stringify(bodyOf(true));
-    // The same request again has the same key, and acts once; another one has another.
-    if (wanted !== asked) key = crypto.getRandomValues(new Uint32Array(4)).join("-");
-    asked = wanted;
-    said.replaceChildren(el("p", dryRun ? "Asking …" : "Requested …", "note"));
-    try {
-      const answer = await ask(path, method, bodyOf(dryRun), dryRun ? { Prefer: "wait=20" } : { Prefer: "wait=20", "Idempotency-Key": key });
-      said.replaceChildren(el("p", dryRun ? "It would do this:" : "Done, or under way:"), ...readable(answer));
-      // What was typed meanwhile has had no dry run.
-      really.disabled = !dryRun || wanted !== JSON.stringify(bodyOf(true));
-      if (!really.disabled) really.focus();
-    } catch (error) {
-      said.replaceChildren(el("p", error.message, "bad"), ...(error.problem?.hint ? [el("p", error.problem.hint, "note")] : []));
-    }
-  };
-  form.addEventListener("submit", (event) => { event.preventDefault(); run(true); });
-  really.addEventListener("click", () => run(false));
-  for (const input of [destination, reason]) input?.addEventListener("input", () => { really.disabled = true; });
-  const tools = el("div", null, "tools");
-  tools.append(really, button("Close", () => dialog.close(), ""));
-  body.replaceChildren(form, said, tools);
-  dialog.showModal();
 }

@@ -1,6 +1,6 @@
 // The time cursor: the page as of a moment, change by change, and the difference of two moments.
 import { ask } from "./feed.js";
-import { button, byId, clean, count, el, moment, named, now } from "./parts.js";
+import { button, byId, clean, count, el, moment, named, now, timeOf, zone } from "./parts.js";
 
 // The question of a moment as one of the two of a difference.
 const PARAMETERS = { place: "", time_ms: "_ms", partition: "_partition", offset: "_offset" };
@@ -9,8 +9,10 @@ function asOneOfTwo(which, question) {
 }
 
 export class Cursor {
-  constructor(show, showPast, showPresent) {
+  // `moved` gets the moment as it may be typed; null: the present.
+  constructor(show, showPast, showPresent, moved) {
     this.show = show;
+    this.moved = moved;
     this.showPast = showPast;
     this.showPresent = showPresent;
     this.at = null;
@@ -35,11 +37,11 @@ export class Cursor {
   typed(text) {
     const offset = /^(?:(\d+):)?(\d{1,15})$/.exec(text), isClock = /^([01]\d|2[0-3])(:[0-5]\d){1,2}(\.\d+)?$/.test(text);
     if (isClock) { // as tables have it: the last time that it was so late
-      const at = Date.parse(`${new Date(now()).toISOString().slice(0, 11)}${text}Z`);
+      const at = timeOf(`${moment(now()).slice(0, 10)}T${text}`);
       return this.go(`time_ms=${at > now() ? at - 86_400_000 : at}`);
     }
     if (offset) return this.go(`offset=${offset[2]}&partition=${offset[1] ?? 0}`);
-    const at = /^\d{4}-\d\d-\d\d/.test(text) ? Date.parse(/Z|[+-]\d\d:?\d\d$/.test(text) ? text : `${text}Z`) : NaN;
+    const at = /^\d{4}-\d\d-\d\d/.test(text) ? (/Z|[+-]\d\d:?\d\d$/.test(text) ? Date.parse(text) : timeOf(text.replace(" ", "T"))) : NaN;
     if (Number.isNaN(at)) return this.say(`${text} is no time and no offset. Use 12:17:34, 2026-01-01T12:00:00, OFFSET, or PARTITION:OFFSET.`);
     return this.go(`time_ms=${at}`);
   }
@@ -66,6 +68,8 @@ export class Cursor {
       this.question = at.place === null ? question : `place=${at.place}`;
       this.draw();
       this.showPast(at);
+      const step = at.steps.at(-1);
+      this.moved(step && question.startsWith("place") ? `${step.partition}:${step.offset}` : at.at_ms ? new Date(at.at_ms).toISOString() : "0");
     } catch (error) {
       if (turn === this.turn) this.say(error.message);
     }
@@ -79,6 +83,7 @@ export class Cursor {
     byId("time-body").replaceChildren();
     this.say("The page shows the present.");
     this.showPresent();
+    this.moved(null);
   }
 
   async mark() {
@@ -88,7 +93,7 @@ export class Cursor {
       if (place === undefined) return;
       this.marked = here;
       byId("time-mark").textContent = "Compare with the mark";
-      this.say(`${place === null ? `${moment(here.at)} UTC` : `Change ${count(place)}`} is marked: go to another moment, and compare.`);
+      this.say(`${place === null ? `${moment(here.at)} ${zone()}` : `Change ${count(place)}`} is marked: go to another moment, and compare.`);
       return;
     }
     this.marked = null;
@@ -119,8 +124,8 @@ export class Cursor {
       item.append(button(row.bundle, () => this.show(row.bundle)), `: ${clean(row.from ?? "no broker")} to ${clean(row.to ?? "no broker")}`);
       bundles.append(item);
     }
-    const brokers = el("ul"), when = (ms) => (ms === null ? "" : ` (${moment(ms)} UTC)`);
-    const change = (place, ms) => (place === null ? `${moment(ms)} UTC, read from the log,` : `change ${count(place)}${when(ms)}`);
+    const brokers = el("ul"), when = (ms) => (ms === null ? "" : ` (${moment(ms)} ${zone()})`);
+    const change = (place, ms) => (place === null ? `${moment(ms)} ${zone()}, read from the log,` : `change ${count(place)}${when(ms)}`);
     for (const row of found.brokers) {
       const by = row.after - row.before, item = el("li");
       item.append(named(row.broker), `: ${count(row.before)} to ${count(row.after)} bundles${by ? ` (${by > 0 ? "+" : ""}${count(by)})` : ""}`);
@@ -134,7 +139,7 @@ export class Cursor {
     const at = this.at, body = byId("time-body");
     document.documentElement.dataset.past = "yes";
     byId("time-live").disabled = false;
-    const where = at.at_ms ? `${moment(at.at_ms)} UTC` : "before the first change that is in memory";
+    const where = at.at_ms ? `${moment(at.at_ms)} ${zone()}` : "before the first change that is in memory";
     this.say(`As of ${where}${at.place === null ? ", read from the log" : `, change ${count(at.place)}`}${at.whole ? "" : "; compaction has removed records before it, so that bundles without a later record are missing"}.`);
     const facts = el("dl", null, "facts");
     for (const [owner, number] of Object.entries(at.owners)) {

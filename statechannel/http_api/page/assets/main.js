@@ -1,23 +1,52 @@
 // The page: takes sections as they come, and draws what has changed once a frame.
-import { act, followBundle, mayAct, mayForce, pastBundle, showBundle } from "./bundle.js";
+import { mayAct, mayForce } from "./actions.js";
+import { followBundle, hideBundle, onClose, pastBundle, showBundle } from "./bundle.js";
 import { Cursor } from "./cursor.js";
 import { ask, follow, state } from "./feed.js";
 import { Heat } from "./heat.js";
-import { STALE_MS, Sections, differingIn, drawHead, drawLight, drawProblems, drawVerdict } from "./sections.js";
-import { byId, clean, now, setColours, silence } from "./parts.js";
+import { RESOURCES, STALE_MS, Sections, differingIn, drawHead, drawLight, drawProblems, drawVerdict } from "./sections.js";
+import { byId, changeZone, now, setColours, silence, zone } from "./parts.js";
+import { Tables } from "./tables.js";
 
 const shown = {};
 const dirty = new Set();
 let frame = 0;
-const show = (name) => {
-  history.replaceState(null, "", `#bundle=${encodeURIComponent(name)}`);
-  showBundle(name);
+// The address has what the page shows: a bundle, a broker, a moment. It works when it is opened, and on the way back.
+const PARTS = ["bundle", "broker", "at"];
+let here = {}, atAsked = null;
+function go(changes, replaces = false) {
+  const hash = new URLSearchParams(location.hash.slice(1));
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) hash.set(name, value);
+    else hash.delete(name);
+  }
+  const text = String(hash), url = text ? `#${text}` : location.pathname;
+  if (`#${text}` !== (location.hash || "#")) history[replaces ? "replaceState" : "pushState"](null, "", url);
+}
+const show = (bundle) => { go({ bundle }); here.bundle = null; arrive(); };
+const showBroker = (broker) => {
+  go({ broker });
+  arrive();
+  byId("bundles").scrollIntoView({ block: "start" });
 };
-const cursor = new Cursor(show, showPast, showPresent);
+function moved(at) {
+  here.at = at;
+  go({ at }, at !== null && atAsked !== null);
+  atAsked = null;
+}
+const cursor = new Cursor(show, showPast, showPresent, moved);
 const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); });
 const isStale = () => silence() > STALE_MS;
-const sections = new Sections(show, act, () => mayAct() && !isStale(), mayForce);
-let cells = [], namespace = "", past = null, wasStale = false;
+const mayActNow = () => mayAct() && !isStale();
+const sections = new Sections(show, showBroker, mayActNow, mayForce);
+const tables = new Tables(show, showBroker, (namespace) => {
+  byId("bundles-text").value = `${namespace}/`;
+  tables.ofBroker(null);
+  byId("bundles").scrollIntoView({ block: "start" });
+});
+onClose(() => { go({ bundle: null }); arrive(); });
+byId("bundles-broker").addEventListener("change", (event) => { go({ broker: event.target.value }); arrive(); });
+let cells = [], past = null, wasStale = false;
 
 function take(message) {
   for (const [name, section] of Object.entries(message.sections)) {
@@ -32,7 +61,8 @@ function take(message) {
 function draw() {
   frame = 0;
   if (dirty.has("colours")) setColours(shown.colours);
-  if (dirty.has("brokers")) state.brokers = shown.brokers;
+  if (dirty.has("brokers") || dirty.has("loads") || dirty.has("decisions")) state.brokers = (shown.brokers ?? []).map((row) => ({ ...row, load: loadOf(row.broker) }));
+  tables.drawBrokers(shown.brokers ?? []);
   if (shown.head) cursor.newest = shown.head.place;
   if (dirty.has("events")) cursor.events = shown.events.map((row) => row.at_ms);
   if (dirty.has("decisions")) cursor.decisions = (shown.decisions?.decisions ?? []).map((row) => row.at_ms);
@@ -40,6 +70,7 @@ function draw() {
   else if (dirty.has("heat")) showPast(past);  // its rows are those of another map now
   drawNow();
   followBundle(shown.head?.place, dirty.has("colours"));
+  tables.follow(shown.head?.place, past?.at_ms ?? null);
   const root = document.documentElement;
   root.dataset.ready = "yes";
   root.dataset.place = shown.head?.place ?? "";
@@ -50,21 +81,27 @@ function draw() {
 function drawPresent() {
   if (dirty.has("decisions") || dirty.has("loads")) sections.loads = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? []);
   if (["head", "replicas", "brokers"].some((name) => dirty.has(name))) drawHead(shown.head, shown.replicas, shown.brokers ?? []);
-  if (dirty.has("problems")) drawProblems(shown.problems ?? [], show);
+  if (dirty.has("problems") || dirty.has("brokers")) drawProblems(shown.problems ?? [], show, shown.brokers ?? [], mayActNow());
   if (["brokers", "decisions", "loads", "cordons", "colours", "replicas"].some((name) => dirty.has(name))) {
     sections.cordons = Object.fromEntries((shown.cordons?.cordons ?? []).map((row) => [row.broker, row]));
     sections.differing = differingIn(shown.replicas);
     sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);
   }
   if (shown.between) sections.drawBetween(shown.between);
+  if (["operations", "cordons", "between"].some((name) => dirty.has(name))) tables.drawOperations(shown.operations ?? [], shown.cordons?.cordons ?? [], shown.brokers ?? [], shown.between);
   if (dirty.has("events")) sections.drawEvents(shown.events);
   if (dirty.has("decisions")) sections.drawDecisions(shown.decisions);
-  if (namespace === "") {
-    if (dirty.has("heat")) heat.load(shown.heat);
-    for (const change of cells) heat.change(change);
-  }
+  if (dirty.has("heat")) heat.load(shown.heat);
+  for (const change of cells) heat.change(change);
   if (dirty.has("loads") || dirty.has("heat")) heat.takeLoads(shown.loads?.bundles ?? []);
   cells = [];
+}
+
+// The load by which brokers are compared, in percent: that of the most used resource, else the balancer's score.
+function loadOf(broker) {
+  const { score, report } = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? [])[broker] ?? {};
+  const used = RESOURCES.map(([name]) => report?.[name]).filter((value) => value != null);
+  return used.length ? Math.max(...used) : score === undefined ? null : 100 * score;
 }
 
 // What brokers report of their resources; the newest decision has the score by which the balancer compares them.
@@ -119,9 +156,7 @@ function showPresent() {
 }
 
 function heatPath(at = null) {
-  const question = new URLSearchParams(at === null ? {} : { place: at.place, at_ms: at.at_ms });
-  if (namespace) question.set("namespace", namespace);
-  return `v1/page/heat?${question}`;
+  return `v1/page/heat?${new URLSearchParams(at === null ? {} : { place: at.place, at_ms: at.at_ms })}`;
 }
 
 byId("search").addEventListener("submit", (event) => {
@@ -129,21 +164,23 @@ byId("search").addEventListener("submit", (event) => {
   const name = byId("search-name").value.trim();
   if (name) show(name);
 });
-byId("heat-namespace").addEventListener("change", async (event) => {
-  namespace = event.target.value.trim();
-  const at = past;
-  try {
-    const map = await ask(heatPath(at));
-    if (past === at) heat.load(map, at?.at_ms);
-  } catch (error) {
-    byId("heat-tip").textContent = clean(error.message);
+addEventListener("popstate", arrive);
+function arrive() {
+  const hash = new URLSearchParams(location.hash.slice(1)), before = here;
+  here = Object.fromEntries(PARTS.map((name) => [name, hash.get(name)]));
+  if (here.bundle !== before.bundle) (here.bundle ? showBundle : hideBundle)(here.bundle);
+  if (here.broker !== before.broker) {
+    tables.ofBroker(here.broker);
+    heat.highlight(here.broker);
   }
-});
-addEventListener("hashchange", fromHash);
-function fromHash() {
-  const wanted = new URLSearchParams(location.hash.slice(1)).get("bundle");
-  if (wanted) showBundle(wanted);
+  if (here.at === (before.at ?? null)) return;
+  atAsked = here.at;
+  if (here.at === null) cursor.live();
+  else cursor.typed(here.at);
 }
+byId("zone").textContent = `Times in ${zone()}`;
+byId("zone").addEventListener("click", changeZone);
+byId("time-at").placeholder = `12:17:34 ${zone()}`;
 // What depends on the time alone, or on silence.
 function drawNow() {
   drawLight(shown.head, shown.brokers ?? [], past);
@@ -151,10 +188,12 @@ function drawNow() {
   if (wasStale === isStale()) return;
   wasStale = !wasStale;
   if (past === null) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);  // no actions of a page without news
+  tables.drawTools();
 }
 setInterval(() => {
   drawNow();
   if (shown.between && past === null) sections.drawBetween(shown.between);
+  tables.drawOperations(shown.operations ?? [], shown.cordons?.cordons ?? [], shown.brokers ?? [], shown.between);
 }, 1000);
 follow(take, drawNow);
-fromHash();
+arrive();

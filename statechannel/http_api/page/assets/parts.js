@@ -32,8 +32,18 @@ function iso(ms) {
   const at = new Date(ms);
   return Number.isNaN(at.getTime()) ? "????-??-??T??:??:??.???Z" : at.toISOString();
 }
-export const clock = (ms) => iso(ms).slice(11, 19);
-export const moment = (ms) => iso(ms).replace("T", " ").slice(0, 23);
+// Times are of UTC, or of this machine's zone if the reader wants that.
+const isLocal = localStorage.getItem("zone") === "local";
+export const zone = () => (isLocal ? new Date().toLocaleTimeString("en", { timeZoneName: "short" }).split(" ").at(-1) : "UTC");
+export function changeZone() { localStorage.setItem("zone", isLocal ? "utc" : "local"); location.reload(); }
+const shifted = (ms) => (isLocal ? ms - new Date(ms).getTimezoneOffset() * 60e3 : ms);
+export const clock = (ms) => iso(shifted(ms)).slice(11, 19);
+export const moment = (ms) => iso(shifted(ms)).replace("T", " ").slice(0, 23);
+// Of a date and time without a zone.
+export function timeOf(text) {
+  const ms = Date.parse(`${text}Z`);
+  return isLocal ? ms + new Date(ms).getTimezoneOffset() * 60e3 : ms;
+}
 export const count = (number) => (number ?? 0).toLocaleString("en");
 
 // The clock of the sender: ages are by it, whatever this machine's clock says.
@@ -59,6 +69,31 @@ export function button(text, act, className = "link") {
   const node = el("button", text, className, { type: "button" });
   node.addEventListener("click", act);
   return node;
+}
+
+// Rows that the reader has chosen, by key. Those that are not shown any more are not chosen.
+export class Choice {
+  constructor(changed) {
+    this.keys = new Set();
+    this.changed = changed;
+  }
+
+  column(keyOf, mayChoose) {
+    return { name: "choose", text: (row) => (mayChoose(row) ? keyOf(row) : ""), stamp: (row) => this.keys.has(keyOf(row)), node: (row) => this.box(keyOf(row)) };
+  }
+
+  box(key) {
+    const box = el("input", null, "", { type: "checkbox", "aria-label": `choose ${clean(key)}` });
+    box.checked = this.keys.has(key);
+    box.addEventListener("change", () => { this.keys[box.checked ? "add" : "delete"](key); this.changed(); });
+    return box;
+  }
+
+  keep(shown) {
+    const size = this.keys.size;
+    for (const key of this.keys) if (!shown.has(key)) this.keys.delete(key);
+    if (this.keys.size !== size) this.changed();
+  }
 }
 
 // A table whose rows are kept: only cells that differ are written.

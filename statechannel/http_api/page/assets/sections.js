@@ -1,21 +1,23 @@
 // The sections of the present: header, problems, brokers, between two owners, events, decisions.
+import { act, whyNot } from "./actions.js";
 import { ask } from "./feed.js";
-import { Table, asOf, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence } from "./parts.js";
+import { Choice, Table, asOf, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence, zone } from "./parts.js";
 
 // Of the past, null is what is not known.
 export const STALE_MS = 5000;
 
 export function drawHead(head, replicas, brokers, past = null) {
   const some = (value) => value ?? "unknown";
+  const lost = brokers.filter((row) => row.state === "lost").length;
+  // The first four are what matters at night; the others are small.
   const tiles = [
+    ["not served", `${count(head.unserved)} of ${count(head.bundles)}`, head.unserved ? (past || head.health === "healthy" ? "warn" : "bad") : "good"],
+    ["brokers alive", head.brokers === null ? "unknown" : `${count(head.brokers)}${lost ? ` of ${count(head.brokers + lost)}` : ""}`, lost ? "bad" : ""],
     ["leader", past && !head.known ? "unknown" : head.leader ?? "none", head.leader || past ? "" : "bad"],
-    ["term", past ? some(head.term) : head.term ?? "-", ""],
-    ["mode", some(head.mode), head.mode === "normal" || past ? "" : "warn"],
-    ["brokers alive", head.brokers === null ? "unknown" : count(head.brokers), ""],
     ["replicas", ...replicaTile(replicas, brokers, past)],
-    ["bundles", count(head.bundles), ""],
-    ["not served", count(head.unserved), head.unserved ? "warn" : ""],
     ["wait for a lookup", count(head.unasked), ""],
+    ["mode", some(head.mode), head.mode === "normal" || past ? "" : "warn"],
+    ["term", past ? some(head.term) : head.term ?? "-", ""],
     ["mean per broker", head.mean === null ? "-" : count(head.mean), ""],
     [past ? "change" : "changes read", past && head.place === null ? "from the log" : count(head.place), ""],
   ];
@@ -56,10 +58,10 @@ export function differingIn(replicas) {
 export function drawLight(head, brokers, past = null) {
   const lag = silence(), age = Math.max(lag, head?.lag_ms ?? 0), isStale = Boolean(head) && lag > STALE_MS;
   let tone = age > STALE_MS ? "bad" : age > 2000 ? "warn" : "good", text = `${age > STALE_MS ? "Late" : "Live"}, ${duration(age)} old`;
-  if (past) [tone, text] = ["warn", `The past: ${past.at_ms ? `${moment(past.at_ms)} UTC` : "before the first change"}`];
+  if (past) [tone, text] = ["warn", `The past: ${past.at_ms ? `${moment(past.at_ms)} ${zone()}` : "before the first change"}`];
   else if (!head) [tone, text] = ["warn", "Connecting"];
   else if (isStale) [tone, text] = ["bad", `No news from ${head.broker || "the console"} for ${duration(lag)}`];
-  else if (head.away_since_ms !== null) [tone, text] = ["bad", `Kafka away since ${clock(head.away_since_ms)} UTC, ${duration(now() - head.away_since_ms)}`];
+  else if (head.away_since_ms !== null) [tone, text] = ["bad", `Kafka away since ${clock(head.away_since_ms)} ${zone()}, ${duration(now() - head.away_since_ms)}`];
   byId("light").className = `light ${tone}`;
   write("light-text", text);
   const root = document.documentElement.dataset, others = byId("elsewhere");
@@ -83,12 +85,12 @@ export function drawVerdict(head, problems, past = null) {
   let word = "Connecting", cause = "", tone = "unknown";
   if (head && !past && lag <= STALE_MS && head.health !== verdict) [verdict, changedMs] = [head.health, verdict ? now() : null];
   if (past) [word, cause] = ["The past", "“Live” shows what is wrong now."];
-  else if (head && lag > STALE_MS) [word, cause] = ["UNKNOWN", `no news from ${head.broker || "the console"}: all below is as of ${clock(asOf())} UTC`];
+  else if (head && lag > STALE_MS) [word, cause] = ["UNKNOWN", `no news from ${head.broker || "the console"}: all below is as of ${clock(asOf())} ${zone()}`];
   else if (head) {
     const began = severe.map((problem) => problem.since_ms).concat(changedMs).filter((ms) => ms), others = severe.length - 1;
     const oldest = Math.min(...began);
     if (Math.abs(oldest - sinceMs) > 3000) sinceMs = oldest;  // by clocks of several processes
-    word = head.health.toUpperCase() + (began.length ? ` since ${clock(sinceMs)} UTC` : "");
+    word = head.health.toUpperCase() + (began.length ? ` since ${clock(sinceMs)} ${zone()}` : "");
     cause = severe.length ? `${severe[0].message}${others > 0 ? `; and ${others} more` : ""}` : "";
     tone = head.health;
   }
@@ -99,33 +101,44 @@ export function drawVerdict(head, problems, past = null) {
   if (document.title !== title) document.title = title;
 }
 
-export function drawProblems(problems, show) {
+// Remedies that are named, where they can be had by a click.
+const REMEDIES = {
+  "broker-lost": (brokers) => brokers.filter((row) => row.state === "lost").slice(0, 10).map((row) => [`Dismiss ${row.broker}…`, "dismiss", { broker: row.broker }]),
+  "repair-paused": () => [["Resume repair…", "resume", {}]],
+};
+
+export function drawProblems(problems, show, brokers = [], mayAct = false) {
   const host = byId("problem-rows");
   byId("fine").hidden = problems.length > 0;
-  const stamp = JSON.stringify(problems.map((one) => [one.message, one.hint, one.since_ms && Math.round(one.since_ms / 3000)]));
+  const stamp = JSON.stringify(problems.map((one) => [one.message, one.hint, one.since_ms && Math.round(one.since_ms / 3000)]).concat([[mayAct]]));
   if (host.dataset.stamp === stamp) return;
   host.dataset.stamp = stamp;
   host.replaceChildren(...problems.map((problem) => {
     const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
     item.append(el("strong", problem.message));
-    if (problem.since_ms && !problem.message.includes(" since ")) item.append(document.createTextNode(`. Since ${clock(problem.since_ms)} UTC.`));
+    if (problem.since_ms && !problem.message.includes(" since ")) item.append(document.createTextNode(`. Since ${clock(problem.since_ms)} ${zone()}.`));
     item.append(el("small", problem.hint));
+    for (const [text, action, subject] of (mayAct && REMEDIES[problem.kind]?.(brokers)) || []) item.append(button(text, () => act(action, [subject])), " ");
     if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
     return item;
   }));
 }
 
-const RESOURCES = [
+export const RESOURCES = [
   ["cpu_percent", "CPU"], ["direct_memory_percent", "direct memory"], ["memory_percent", "memory"],
   ["bandwidth_in_percent", "network in"], ["bandwidth_out_percent", "network out"],
 ];
 
 export class Sections {
-  constructor(show, act, mayAct, mayForce) {
+  constructor(show, showBroker, mayAct, mayForce) {
     this.show = show;
+    this.showBroker = showBroker;
+    this.choice = new Choice(() => this.drawTools());
+    this.toolsOf = "";
     const bundle = (row) => button(row.bundle, () => show(row.bundle));
     this.brokers = new Table("broker-rows", [
-      { name: "broker", text: (row) => row.broker, stamp: (row) => colourClass(row.broker), node: (row) => named(row.broker) },
+      this.choice.column((row) => row.broker, (row) => this.atMs === null && this.actionOf(row, mayAct, mayForce) === "Drain"),
+      { name: "broker", text: (row) => row.broker, stamp: (row) => colourClass(row.broker), node: (row) => this.owner(row.broker) },
       { name: "state", text: (row) => this.stateOf(row), kind: "" },
       { name: "bundles", kind: "n", text: (row) => count(row.bundles) },
       { name: "against the mean", text: (row) => this.mean(row), stamp: (row) => this.most, node: (row) => this.bar(row) },
@@ -134,7 +147,7 @@ export class Sections {
       { name: "leaving", kind: "n", text: (row) => (row.leaving ? count(row.leaving) : "") },
       { name: "came / went (5 min)", kind: "n", text: (row) => (row.came === null ? "unknown" : row.came || row.went ? `${count(row.came)} / ${count(row.went)}` : "") },
       { name: "version", text: (row) => row.software ?? (this.atMs && row.state === null ? "unknown" : "") },
-      { name: "actions", text: (row) => (this.atMs === null ? this.actionOf(row, mayAct, mayForce) : ""), stamp: (row) => JSON.stringify(this.cordons[row.broker]), node: (row) => this.actionButton(row, act) },
+      { name: "actions", text: (row) => (this.atMs === null ? this.actionOf(row, mayAct, mayForce) : ""), stamp: (row) => JSON.stringify(this.cordons[row.broker]), node: (row) => this.actionButton(row) },
     ], "No broker is heard.");
     this.between = new Table("between-rows", [
       { name: "bundle", kind: "k", text: (row) => row.bundle, node: bundle },
@@ -146,13 +159,13 @@ export class Sections {
       { name: "who must act", text: (row) => this.actor(row) },
     ], "Nothing: every bundle has one owner, or waits for its first lookup.");
     this.events = new Table("event-rows", [
-      { name: "time (UTC)", kind: "t", text: (row) => clock(row.at_ms) },
+      { name: "time", kind: "t", text: (row) => clock(row.at_ms) },
       { name: "what", text: (row) => row.message + (row.reason ? `. ${row.reason}` : "") },
       { name: "longest gap", kind: "n", text: (row) => (row.kind === "gap" ? (row.open ? `${count(row.open)} open` : duration(row.longest_ms)) : "") },
       { name: "bundle", kind: "k", text: (row) => row.bundle ?? "", node: bundle },
     ], "Nothing has happened since this process began to read.");
     this.decisions = new Table("decision-rows", [
-      { name: "time (UTC)", kind: "t", text: (row) => clock(row.at_ms) },
+      { name: "time", kind: "t", text: (row) => clock(row.at_ms) },
       { name: "what", text: (row) => decisionText(row), node: (row) => button(decisionText(row), () => this.numbers(row)) },
       { name: "by", text: (row) => row.leader ?? "" },
     ], "No decision in the last hour.");
@@ -227,9 +240,25 @@ export class Sections {
     return cordon.drain === null && !cordon.override && !mayForce() ? "" : "Uncordon";
   }
 
-  actionButton(row, act) {
+  actionButton(row) {
     const cordon = this.cordons[row.broker];
-    return cordon ? button("Uncordon", () => act("uncordon", { broker: row.broker, cordon })) : button("Drain", () => act("drain", { broker: row.broker }));
+    return cordon ? button("Uncordon", () => act("uncordon", [{ broker: row.broker, cordon }])) : button("Drain", () => act("drain", [{ broker: row.broker }]));
+  }
+
+  // Its name leads to what it owns.
+  owner(broker) {
+    const node = button("", () => this.showBroker(broker));
+    node.append(named(broker));
+    node.title = `The bundles of ${clean(broker)}`;
+    return node;
+  }
+
+  drawTools() {
+    const chosen = [...this.choice.keys], why = whyNot(this.atMs !== null, silence() > STALE_MS), stamp = JSON.stringify([chosen, why]);
+    if (this.toolsOf === stamp) return;
+    this.toolsOf = stamp;
+    const drain = button(`Drain the chosen ${chosen.length === 1 ? "one" : count(chosen.length)}…`, () => act("drain", chosen.map((broker) => ({ broker }))), "");
+    byId("broker-tools").replaceChildren(...(why ? [el("span", why, "note")] : chosen.length ? [drain] : []));
   }
 
   actor(row) {
@@ -242,7 +271,11 @@ export class Sections {
   drawBrokers(rows, mean) {
     this.most = Math.max(1, ...rows.map((row) => row.bundles));
     this.meanOf = mean;
-    this.brokers.draw(rows, (row) => row.broker);
+    // What needs somebody comes first.
+    const rank = (row) => (row.state === "lost" ? 0 : row.silent ? 1 : 2);
+    this.brokers.draw([...rows].sort((a, b) => rank(a) - rank(b)), (row) => row.broker);
+    this.choice.keep(new Set(rows.filter((row) => row.state === "alive").map((row) => row.broker)));
+    this.drawTools();
   }
 
   drawBetween({ all, rows }) {
@@ -267,7 +300,7 @@ export class Sections {
 
   async numbers(row) {
     const body = byId("dialog-body");
-    byId("dialog-title").textContent = `Decision ${clean(row.id)}, ${moment(row.at_ms)} UTC`;
+    byId("dialog-title").textContent = `Decision ${clean(row.id)}, ${moment(row.at_ms)} ${zone()}`;
     body.replaceChildren(el("p", "Reading the topic …", "note"));
     byId("dialog").showModal();
     const close = button("Close", () => byId("dialog").close(), "");
