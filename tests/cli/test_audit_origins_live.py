@@ -95,8 +95,7 @@ def test_the_topics_say_who_asked(
     def answer(*command: str) -> dict[str, Any]:
         told = run(*command, "--file", str(file), "--output", "json")
         assert told.exit_code == 0, told.output
-        loaded: dict[str, Any] = json.loads(told.stdout)
-        return loaded
+        return json.loads(told.stdout)
 
     alone = answer("audit", "origins")
     assert (alone["counts"], alone["sources"]) == (document["counts"], document["sources"])

@@ -1,7 +1,5 @@
 """`drain`, `uncordon`, `rolling-restart`, and `transfer` and `unload` through the filters: what needs no Kafka."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -44,52 +42,6 @@ COMMANDS = {
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     points = strategies.points(main.COMMANDS_GROUP, **COMMANDS)
     monkeypatch.setattr(main, "_registered", lambda: {point.name: point for point in points})
-
-
-@pytest.mark.parametrize(
-    ("args", "error", "hint"),
-    [
-        (["drain"], "BROKER", "--help"),
-        (["drain", "b 1"], "`b 1` is not", ""),
-        (["drain", "b1", "--rate", "fast"], "`fast` is not a valid rate", "20/s"),
-        (["drain", "b1", "--rate", "0/s"], "`0/s` is not a valid rate", "at most 10000/s"),
-        (["drain", "b1", "--rate", "20/min"], "`20/min` is not a valid rate", "20/s"),
-        (["drain", "b1", "--rate", "1e3"], "`1e3` is not a valid rate", "20/s"),
-        (["drain", "b1", "--rate", "99999"], "is not a valid rate", "at most"),
-        (["uncordon", "b 1"], "`b 1` is not", ""),
-        (["rolling-restart"], "either --command CMD or --manual is required", ""),
-        (["rolling-restart", "--manual", "--command", "x {broker}"], "either --command", ""),
-        (
-            ["rolling-restart", "--command", "systemctl restart broker"],
-            "--command has no {broker}",
-            "for the broker's id",
-        ),
-        (
-            ["rolling-restart", "--command", "/nonexistent/x {broker}"],
-            "program /nonexistent/x not found or not executable here; nothing was drained",
-            "PATH",
-        ),
-        (["rolling-restart", "--command", "ssh '{broker}"], "--command cannot be parsed", ""),
-        (["rolling-restart", "--manual", "--broker", "b 1"], "`b 1` is not", ""),
-        (["rolling-restart", "--manual", "--rate", "no"], "`no` is not a valid rate", ""),
-    ],
-)
-def test_wrong_usage_is_told_before_kafka_is_asked(
-    run: Callable[..., Result], args: list[str], error: str, hint: str
-) -> None:
-    result = run(*args, "-b", "127.0.0.1:1")
-    assert result.exit_code == 2, result.stderr
-    lines = [line for line in result.stderr.splitlines() if line.startswith(("error: ", "hint: "))]
-    assert error in lines[0]
-    assert hint in "".join(lines[1:])
-    assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("args", [["drain", "b1"], ["uncordon", "b1"], ["rolling-restart", "--manual"]])
-def test_kafka_away(run: Callable[..., Result], closed_port: int, args: list[str]) -> None:
-    result = run(*args, "-b", f"127.0.0.1:{closed_port}", "--set", "kafka.command_timeout_s=1")
-    assert result.exit_code == 10, result.stderr
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`statechannel policy export` and `policy import`: the policies of one channel, laid down in another."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -37,8 +37,7 @@ def reply(number: int, outcome: Outcome) -> Reply:
 
 
 def lost() -> Registry:
-    found: Registry = registry(*BEATS)["registry"]
-    return found
+    return registry(*BEATS)["registry"]
 
 
 def lost_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ class Watching:
         self.seen: list[dict[str, Any]] = []
 
     def until(self, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        assert self.process.stdout is not None
         ends_s = time.monotonic() + WAIT_S
         for line in self.process.stdout:
             self.seen.append(json.loads(line))
@@ -128,7 +127,6 @@ def test_a_cluster_that_falls_ill(
         watching.until(lambda item: (item["orphans"], item["assigned"]) == (0, 4))
 
         own_kafka_pid = own_kafka.pid
-        assert own_kafka_pid is not None
         os.kill(own_kafka_pid, signal.SIGSTOP)
         try:
             blind = watching.until(lambda item: item["blind_since_ms"] is not None)

@@ -1,7 +1,5 @@
 """Records in a broker's name that it did not write: its event, and what status and the page say of them for an hour."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

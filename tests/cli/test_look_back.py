@@ -1,7 +1,5 @@
 """Answers about moments: those outside the log, in the last seconds, of today's future, and of what was deleted by then."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.queries.side_files import SideRole, side_file
 from statechannel.stories.processes import WritersHeard
+from tests.support.doctor_facts import heartbeat as of_broker
 from tests.support.report_logs import START_MS, LogMaker
 
 READ_LATER_MS = 1_000
@@ -29,16 +28,8 @@ def run(*command: str) -> Result:
 
 
 def heartbeat(number: int, broker: str, at_ms: int, **fields: object) -> RecordRead:
-    beat = {
-        "format": 1,
-        "kind": "member",
-        "broker": broker,
-        "incarnation": f"{broker}-1",
-        "seq": number + 1,
-        "since": 0,
-    }
-    beat |= {"sent_at_ms": at_ms, "expiry_s": 6.0, "mode": "normal", "leading": False}
-    return RecordRead(Topic.REGISTRY, 0, number, at_ms, broker.encode(), orjson.dumps(beat | fields))
+    beat = of_broker(broker, seq=number + 1, sent_at_ms=at_ms, **{"leading": False, **fields})
+    return RecordRead(Topic.REGISTRY, 0, number, at_ms, broker.encode(), orjson.dumps(beat))
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """What policies add to `brokers` and `status`: an operator looks there first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Files beside an export: its digest covers them, and each command says what is edited, missing or of another export."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -235,7 +235,6 @@ def test_records_from_the_future_are_named_as_long_as_their_times_are_to_come(us
     jump(kafka, 2 * HOUR_S, "b1")
     kafka.write("b1", 0.5)
     future = registry.read_registry(CONNECTION).future
-    assert future is not None
     assert abs(future.to_ms - future.from_ms - 2 * HOUR_S * 1_000) < 20_000
     assert future.last_offset == len(kafka.log) - 2
     assert "from the future" in future.sentence
