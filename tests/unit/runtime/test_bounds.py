@@ -1,7 +1,5 @@
 """What is bounded around the engine: bytes that wait, the length of a turn, idle subscribers, requests of a flood."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

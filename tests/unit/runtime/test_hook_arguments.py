@@ -68,35 +68,24 @@ class NoFunction(BrokerHooks):
 
 
 @pytest.mark.parametrize(
-    ("hooks", "message"),
+    ("hooks", "named", "meant"),
     [
-        (
-            Plain(),
-            "`on_own` of Plain is not a coroutine function; wanted: `async def on_own(self, bundle, generation)`",
-        ),
-        (
-            Arity(),
-            "`on_own` of Arity does not take its 2 arguments (too many positional arguments); wanted: `async def on_own(",
-        ),
-        (MoreWanted(), "does not take its 3 arguments (missing a required argument: 'reason')"),
-        (
-            Misspelt(),
-            "`on_owned` of Misspelt is not a hook; wanted: on_own, on_serve, on_release, on_moved, on_split, ",
-        ),
-        (Misspelt(), "Did you mean `on_own`?"),
-        (Unlike(), "`on_zzz` of Unlike is not a hook"),
-        (Camel(), "`onOwn` of Camel is not a hook; wanted: on_own, "),
-        (Camel(), "Did you mean `on_own`?"),
-        (Joined(), "Did you mean `on_release`?"),
-        (Bare(), "`release` of Bare is not a hook; wanted: on_own, "),
-        (Bare(), "Did you mean `on_release`?"),
-        (NoFunction(), "`on_own` of NoFunction is None; wanted: `async def on_own("),
+        (Plain(), "on_own", None),
+        (Arity(), "on_own", None),
+        (MoreWanted(), "on_release", None),
+        (Misspelt(), "on_owned", "on_own"),
+        (Unlike(), "on_zzz", None),
+        (Camel(), "onOwn", "on_own"),
+        (Joined(), "onrelease", "on_release"),
+        (Bare(), "release", "on_release"),
+        (NoFunction(), "on_own", None),
     ],
 )
-async def test_a_wrong_hook_is_refused_at_open(hooks: BrokerHooks, message: str) -> None:
+async def test_a_wrong_hook_is_refused_at_open(hooks: BrokerHooks, named: str, meant: str | None) -> None:
     with pytest.raises(ArgumentTypeError) as refused:
         await StateChannel.open(broker="b1", hooks=hooks, kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert message in str(refused.value)
+    assert f"`{named}` of {type(hooks).__name__}" in str(refused.value)
+    assert (f"Did you mean `{meant}`?" in str(refused.value)) == (meant is not None)
     assert refused.value.hint
 
 

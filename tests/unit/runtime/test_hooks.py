@@ -207,8 +207,7 @@ async def from_the_loop(bench: Bench, *effects: CallHook) -> int:
         ended.set_result(len(bench.finished))
 
     asyncio.get_running_loop().call_soon(now)
-    count: int = await ended
-    return count
+    return await ended
 
 
 @pytest.mark.asyncio(loop_factories=["asyncio", "uvloop", "debug"])  # a factory of tasks is left to itself

@@ -1,7 +1,5 @@
 """What a member says of its topics: an event for each change, and what is so now for whoever looks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator
