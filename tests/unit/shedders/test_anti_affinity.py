@@ -1,7 +1,5 @@
 """Anti-affinity: counts by broker and domain, by hand; both sides of the switch (decision record 40)."""
 
-from __future__ import annotations
-
 import pytest
 
 from loaddata.model.broker_load import BrokerLoad

@@ -1,7 +1,5 @@
 """The log's time as a broker reckons it: by what it reads, not by its machine's clock."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

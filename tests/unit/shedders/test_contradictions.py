@@ -1,7 +1,5 @@
 """Policies that cannot be kept together are named, with a witness."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shedders.filters.chain import Filters

@@ -1,7 +1,5 @@
 """The plan of a drain: rate, order, receivers, filters, and when it is over."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Filters: who is removed by what, in which order, on tables worked out by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -16,7 +16,7 @@ from shedders.model.plan import Left, Placed
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode
-from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
+from shedders.policies.topic import PolicyWritten
 from shedders.queries import decisions
 from shedders.queries.policies import policies_document
 from shedders.queries.table import QUERIES
@@ -24,6 +24,7 @@ from statechannel.cli.kit import requests
 from statechannel.http_api.actions import operation_of
 from statechannel.http_api.problems import ProblemError
 from statechannel.http_api.routes import ApiCall, Caller
+from statechannel.operations.outcomes import Answer
 from statechannel.operations.request_record import Request
 from statechannel.queries import live_log as past_requests
 from statechannel.replay.auditor import audit_part
@@ -128,7 +129,7 @@ def test_policies_and_their_changes_have_the_keys_that_are_described():
         effective = book.at(AT_MS)
         DESCRIBED["list-policies"](policies_document(effective, effective.entries, ["none"]) | NOTES)
     changes = {route.name: described(route.answer) for route in routes(SimpleNamespace(settings=http_settings()))}
-    accepted, entry = PolicyWritten(PolicyWriteOutcome.ACCEPTED, "", 7, AT_MS), effective.entries[0]
+    accepted, entry = PolicyWritten(Answer.ACCEPTED, "", 7, AT_MS), effective.entries[0]
     for written, now in ((None, policy), (accepted, policy), (accepted, None)):
         change = PolicyWriteResult(key, now, written, entry, PolicyChecks()).fields()
         for name in ("set-policy", "end-policy", "set-override", "end-override", "uncordon"):

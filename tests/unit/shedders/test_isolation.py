@@ -1,7 +1,5 @@
 """Isolation: which policy counts, who is primary, secondary or shared, and what a broken pattern breaks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -90,7 +88,6 @@ def test_secondaries_stay_shared_for_others() -> None:
 )
 def test_patterns_match_the_whole_host_in_lower_case(broker: Broker, host: str) -> None:
     zone = Isolation([policy("gold", ["t/n"], [rf"\Q{host}\E"])], {broker.name: broker}).zone("t/n")
-    assert zone is not None
     assert zone.primary == {broker.name}
 
 

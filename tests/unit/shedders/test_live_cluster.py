@@ -1,7 +1,5 @@
 """The cluster as strategies see it: from the channel's picture, reports and policies; and what has moved lately."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Leadership of the balancer: lost, won again, taken over from a leader that is dead, with what it remembered."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which decision and which settings a snapshot of a live cluster has: those that its leader would go on with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -85,7 +83,6 @@ def drained(number: int) -> DecisionRecord:
 
 def test_a_drain_is_no_decision_to_go_on_with(decided: Callable[..., Any]) -> None:
     newest, choice = decided(cycle(1), drained(2))
-    assert newest is not None
     assert (newest.cycle, newest.strategy) == (1, "transfer")
     assert choice.names["shedding"] == "transfer"
     assert choice.settings["shedding"] == {"target_std": 0.125}

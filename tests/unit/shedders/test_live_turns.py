@@ -1,7 +1,5 @@
 """A move is looked at again when its turn comes: what was decided on may have waited for long; exchanges go whole or not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

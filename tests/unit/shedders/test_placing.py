@@ -1,7 +1,5 @@
 """The pipeline: pins, filters, strategy, bookings; and plans checked as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The fold of policies: what stands, what lies over what, what is taken back, and what unreadable records forbid."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

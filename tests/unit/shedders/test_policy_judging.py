@@ -1,7 +1,5 @@
 """What a policy that is written or deleted does to bundles, told before it is done."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace

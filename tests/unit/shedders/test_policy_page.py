@@ -1,7 +1,5 @@
 """Pages on policies and strategies, and the code, say the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Claims of rolling restarts: which one holds, by the log alone; and commands that race for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A rolling restart, with a cluster that is made up: whose turn it is, when it stops, and how it goes on."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any

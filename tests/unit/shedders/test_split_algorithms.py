@@ -1,7 +1,5 @@
 """Where bundles are cut: tables worked out by hand, and both sides of each switch (decision record 43)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, nan
 

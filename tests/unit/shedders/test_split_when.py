@@ -1,7 +1,5 @@
 """When bundles are split: limits, hits, caps, hot topics; both sides of the switch (decision records 43, 44)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from math import inf, nan
@@ -42,8 +40,7 @@ class Fixed:
     def positions(self, bundle: Bundle) -> Sequence[int]:
         if isinstance(self.answer, Exception):
             raise self.answer
-        answer: Sequence[int] = self.answer
-        return answer
+        return self.answer
 
 
 def cluster(*bundles: Bundle, safe: str | None = None) -> Cluster:

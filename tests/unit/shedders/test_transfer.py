@@ -275,7 +275,6 @@ def test_a_bundle_that_stays_says_why(change, word):
 def test_a_bundle_with_impossible_traffic_stays(traffic):
     base = cluster(ONE_FITS)
     stats = base.bundles[FITS].stats
-    assert stats is not None
     base = with_bundle(base, FITS, stats=replace(stats, msg_throughput_out=traffic))
     plan = decide(base, max_bundles_per_pair=1)
     assert not plan.moves

@@ -307,7 +307,6 @@ def test_the_newer_manager_chooses_once() -> None:
     snapshot = case("d6-second-choice")
     cluster = cluster_of(snapshot)
     load = cluster.brokers["a:80"].load
-    assert load is not None
     full = replace(cluster.brokers["a:80"], load=replace(load, topics=1))
     _, pipeline = pipeline_of(snapshot, profile=MODULAR, flags=flags)
     (placement,) = place_all(replace(cluster, brokers={**cluster.brokers, "a:80": full}), [SECOND], pipeline)
