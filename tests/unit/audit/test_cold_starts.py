@@ -1,7 +1,5 @@
 """What the audit says of a cold start, and of offsets that are missing though nothing was cleaned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an import refuses, what it leaves alone, and what it makes of states in between."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import count
@@ -44,7 +42,6 @@ class Source:
 
     def move(self, bundle: str, state: str, from_: str | None, to: str | None, **more: object) -> None:
         key = self.view.get(bundle)
-        assert key is not None
         self.put(bundle, fields(key.version + 1, key.accepted_id, state, **{"from": from_, "to": to}, **more))
 
     def own(self, bundle: str, broker: str) -> None:
@@ -225,7 +222,6 @@ def test_old_heartbeats_that_were_cleaned_do_not_matter() -> None:
     importer.take(RecordRead(Topic.CHANNEL, 0, 700, 1_000, key, value))
     importer.surveyed()
     mark = importer.marks(0)
-    assert mark is not None
     importer.take(RecordRead(Topic.CHANNEL, 0, 701, 1_000, mark.key, mark.value))
     importer.go_on()
     (write,) = importer.writes(0, 10)
@@ -254,7 +250,6 @@ def test_what_brokers_did_to_a_half_imported_channel_stays() -> None:
     assert importer.counts.written == 0
     assert importer.gone_on() == 1
     left = importer.views[0].get(BUNDLES[3])
-    assert left is not None
     assert (left.to, left.version) == ("b9", 15)
 
 

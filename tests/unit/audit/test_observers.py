@@ -1,7 +1,5 @@
 """Parts of an audit's answer: each alone is as with all others; and since when an owner serves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """By which rule an operation has its origin: table of rows and causes; and how rows of several parts are merged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

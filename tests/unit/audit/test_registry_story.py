@@ -1,7 +1,5 @@
 """Incidents of the registry at the edges of their conditions: kind and time of each, and what the processes are then."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

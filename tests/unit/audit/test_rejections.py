@@ -1,7 +1,5 @@
 """Rejected records by reason, writer and winner, of one part of a log and of several; and lost races."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

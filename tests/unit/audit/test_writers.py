@@ -1,7 +1,5 @@
 """What the heartbeats of the registry show of processes: when they were heard, stood still, left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """One record, written and waited for: what the client says of it (a scripted producer, no broker)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Following a light topic: its batches, where it starts over, and what it does when something fails (a scripted client)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

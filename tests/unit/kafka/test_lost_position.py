@@ -1,7 +1,5 @@
 """Kafka has no record at a reader's position any more: a truncated log ends the reading, a lost beginning starts it over."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

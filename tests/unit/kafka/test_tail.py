@@ -1,7 +1,5 @@
 """Reading one partition up to an end, or following it, and asking where it ends (a scripted client)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace

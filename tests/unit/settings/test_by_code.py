@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from statechannel.api import SettingGroups, Settings, SettingsError, StateChannel, StateChannelError, load_settings
-from statechannel.operations.checks import ArgumentTypeError
 from statechannel.settings.groups_engine import HookSettings
 from statechannel.settings.tree import groups
 
@@ -58,13 +57,6 @@ async def test_the_deadline_of_hooks_is_an_argument() -> None:
     )
 
 
-async def test_a_mapping_in_place_of_the_hooks_names_that_argument() -> None:
-    error = await refused(hooks={"deadline_s": 2})
-    assert isinstance(error, ArgumentTypeError)
-    assert str(error) == "`hooks` is {'deadline_s': 2} of type dict; wanted: an instance of BrokerHooks, or None"
-    assert error.hint == "Settings of the hooks are another argument: `hook_settings={'deadline_s': ...}`."
-
-
 async def test_the_listed_groups_are_arguments_that_are_taken() -> None:
     error = await refused(hok={})
     groups = error.hint.partition("Groups, each a mapping: ")[2].rstrip(".").split(", ")
@@ -72,15 +64,6 @@ async def test_the_listed_groups_are_arguments_that_are_taken() -> None:
     assert "hook_settings" in error.hint
     for name in groups:
         assert not str(await refused(**{name: {"x": 1}})).startswith(f"`{name}`"), name
-
-
-async def test_a_misspelt_setting_of_the_hooks_is_named_with_that_argument() -> None:
-    assert "`hook_settings={'deadline_s': ...}`" in str(await refused(deadline_s=2))
-    beside = await refused(Settings(), hook_settings={"deadline_s": 2})
-    assert str(beside) == "`hook_settings` is given beside `settings`, which hold all groups."
-    assert "load_settings" in beside.hint
-    no_mapping = await refused(hook_settings=2)
-    assert str(no_mapping).startswith("`hook_settings` is 2 of type int; wanted: a mapping of its settings, such as {'")
 
 
 def test_a_program_may_load_what_a_broker_process_loads(tmp_path: Path) -> None:
