@@ -4,8 +4,6 @@
 mended from it, and refuses to add anything.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -21,8 +21,6 @@ BUNDLE = "t/n/0x00000000_0xffffffff"
 
 def example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / f"design/examples/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

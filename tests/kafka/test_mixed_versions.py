@@ -1,7 +1,5 @@
 """A rolling upgrade to a version that knows another format, with processes of both versions on a real Kafka."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A channel is exported from one Kafka and imported into another, by the command line, with brokers on both sides."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets
@@ -176,7 +174,6 @@ async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
             assert all(token > highest[name.rpartition("/")[0]] for name, token in channel.serving().items())
         # A namespace that was deleted before the move begins above what it had when it is created again.
         gone = source.key("m/gone")
-        assert gone is not None
         await created(channels["b1"], "m/gone", 1)
         (owned,) = (await owners(channels["b1"], names("m/gone", 1))).values()
         assert owned.generation > gone.version
@@ -219,8 +216,6 @@ async def test_an_owner_that_never_comes_is_repaired(
         assert repaired == {name for name, owner in wanted.items() if owner == "b3"}
         assert {served(after)[name] for name in repaired} <= {"b1", "b2"}
         namespace = source.key("m/one")
-        assert namespace is not None
-        assert namespace.ring is not None
         # Two above: the forced record, and the owner's; the repaired ones have one more.
         tokens = {token for channel in channels.values() for token in channel.serving().values()}
         assert tokens == {namespace.ring.highest + 7 + 2, namespace.ring.highest + 7 + 3}

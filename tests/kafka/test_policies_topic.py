@@ -123,7 +123,6 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         await until(lambda: pins() == [{}, {}], "both see the deletion")
 
         async with place.follower(lambda: clock[0]) as late:
-            assert late.effective is not None
             assert late.effective.policies.pins == {}
             assert [broker.key.text for broker in late.effective.lapsed] == ["override/pin/t/n"]
 
@@ -179,7 +178,6 @@ async def test_junk_is_counted_and_opens_nothing(place: Place) -> None:
         await place.set(K.CORDON, "b2")
         await until(lambda: "b2" in follower.effective.policies.cordons)  # type: ignore[union-attr]
         effective = follower.effective
-        assert effective is not None
         assert effective.junk == {"key": 2, "not-json": 1, "unknown-kind": 1}
         assert effective.policies.cordons.keys() == {"b1", "b2"}
         assert len(effective.closed) == 1
@@ -270,7 +268,6 @@ async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(
         lost = PolicyRecord(key, {}, "ann")
         with pytest.raises(KafkaAdapterError):
             await asyncio.to_thread(write_policy, place.client, place.topics, key, lost, timeout_s=2.0)
-        assert follower.effective is not None
         assert follower.effective.policies.cordons.keys() == {"b1"}
         await asyncio.to_thread(own_kafka.start)
         deadline_s = time.monotonic() + WAIT_S

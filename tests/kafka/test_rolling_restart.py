@@ -1,7 +1,5 @@
 """A rolling restart of three brokers on a real Kafka, in which its command, the leader and a broker that it drains are killed."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections import Counter

@@ -63,7 +63,6 @@ async def process(broker: str, bootstrap: str, channel: str) -> AsyncIterator[as
 
 
 async def line(child: asyncio.subprocess.Process, pattern: str, timeout_s: float = WAIT_S) -> str:
-    assert child.stdout is not None
     async with asyncio.timeout(timeout_s):
         while text := (await child.stdout.readline()).decode():
             if re.search(pattern, text):
@@ -179,7 +178,6 @@ class Reentrant(Recorder):
         self.answers: list[object] = []
 
     async def on_serve(self, bundle, generation) -> None:
-        assert self.channel is not None
         try:
             await self.channel.lookup(bundle)
         except HookReentryError as error:
@@ -187,7 +185,6 @@ class Reentrant(Recorder):
         self.task = asyncio.create_task(self.later(bundle))
 
     async def later(self, bundle: str) -> None:
-        assert self.channel is not None
         self.answers.append(await self.channel.lookup(bundle, WAIT_S))
         self.note("answered")
 
@@ -237,7 +234,6 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
             while isinstance(outcome := await (await result.transfer(TOPIC, other)).outcome(WAIT_S), Rejected):
                 assert outcome.reason == "destination-not-accepting", outcome
                 await asyncio.sleep(0.05)
-        assert isinstance(outcome, Done)
         assert outcome.result == "transferred"
 
 

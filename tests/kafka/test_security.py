@@ -1,7 +1,5 @@
 """A Kafka with TLS, SCRAM and ACLs: what each role may do suffices for its work, and for nothing else."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Transactions in a channel's topics on a real Kafka: committed, aborted and open ones stop no reader and no command."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Lanes: each test has one at least, and a lane or a test that did not run is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The lane beside Pulsar measures with the pinned jars or not at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

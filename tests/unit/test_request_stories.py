@@ -1,7 +1,5 @@
 """What was asked for by commands, as people are told it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Names and ring arithmetic against upstream's boundaries and a naive count."""
 
-from __future__ import annotations
-
 import zlib
 from itertools import pairwise
 

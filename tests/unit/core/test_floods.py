@@ -1,7 +1,5 @@
 """Floods of commands and records: no step of the engine does much, however much waits. Counted in calls of functions."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -193,7 +191,6 @@ def test_a_split_into_more_parts_than_a_step_may_make_is_refused(steps: Steps) -
 def test_a_foreign_wish_for_more_parts_is_given_up(steps: Steps) -> None:
     engine = owner()
     key = engine.engine.key(BUNDLE.decode())
-    assert key is not None
     engine.move(key.name, "x-1", "Splitting", **{"from": "a", "children": children_of(namespace_bounds(32_768))})
     assert (key.state, key.owner) == (State.ASSIGNED, "a")
     assert engine.engine.reactions.serving_count == 1

@@ -1,7 +1,5 @@
 """Records that bear a process's name and are not its own: who is told of them, and what nobody does because of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -88,13 +86,11 @@ class Served:
         self.world.run(0.3)
 
     def forged(self, broker: str) -> int:
-        count: int = self.engine(broker).provenance.forged
-        return count
+        return self.engine(broker).provenance.forged
 
     def own_id(self) -> str:
         """Id of a record that the owner has written itself."""
-        record_id: str = self.engine(self.owner).key(BUNDLE).accepted_id
-        return record_id
+        return self.engine(self.owner).key(BUNDLE).accepted_id
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The resolver's conditions one by one, with both sides of each bound (protocol.md section 3)."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

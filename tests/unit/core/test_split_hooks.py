@@ -1,7 +1,5 @@
 """The hooks of a split: the parent takes no more writes, its children are prepared, it is dropped; or it gets its writes back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from statechannel.engine.effects import CallHook, Hook

@@ -1,7 +1,5 @@
 """Tables of a reader that others fill: they are bounded, and what is forgotten changes nothing that anybody judges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

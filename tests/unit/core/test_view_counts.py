@@ -1,7 +1,5 @@
 """What a view counts beside the states, made anew from the states after each record: load, in flight, ring, debts' keys."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -45,7 +43,6 @@ def counted(view: View) -> None:
         mine = [key for key in bundles if key.namespace == space.namespace]
         live = [key for key in mine if key.state is not State.DELETED]
         ring = space.ring
-        assert ring is not None
         assert sorted(key.lower for key in live) == list(ring.live)
         assert all(ring.live[key.lower] is key and key.ring is ring for key in live)
         assert set(ring.parents) == set(mine) - set(live)

@@ -52,9 +52,7 @@ def of(*records: tuple[bytes, bytes]) -> ViewSummary:
 
 
 def summary_of(digest: ViewDigest) -> ViewSummary:
-    summary = digest.advance(100)
-    assert summary is not None
-    return summary
+    return digest.advance(100)
 
 
 TRUE = of((NAMESPACE, CREATED))

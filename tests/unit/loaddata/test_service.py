@@ -1,7 +1,5 @@
 """The load service without Kafka: what an embedder's source does wrong stays with it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The conformance of hooks: brokers that keep their promises pass, and each planted mistake is found."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys
