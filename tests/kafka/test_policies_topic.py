@@ -15,13 +15,7 @@ from shedders.policies import topic
 from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
 from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
 from shedders.policies.record import PolicyKey, PolicyRecord, made_key
-from shedders.policies.topic import (
-    PolicyWritten,
-    look_at,
-    policy_topic_exists,
-    read_book,
-    write_policy,
-)
+from shedders.policies.topic import PolicyWritten, look_at, policy_topic_exists, read_book, write_policy
 from statechannel.clocks import now_ms
 from statechannel.embedded import KafkaServer
 from statechannel.kafka.client_settings import ClientSettings

@@ -90,10 +90,7 @@ REST = ran(LIVE, EVIDENCE, kafka="skipped", property="passed")
     [
         ([FIRST, REST], []),
         ([FIRST, ran(LIVE, kafka="passed"), ran(EVIDENCE, property="passed")], []),
-        (
-            [FIRST, ran(LIVE, kafka="passed")],
-            ["the lane evidence did not run"],
-        ),
+        ([FIRST, ran(LIVE, kafka="passed")], ["the lane evidence did not run"]),
         ([ran(FAST, unit="passed"), REST], ["property did not run in the lane fast"]),
         ([], [f"the lane {lane} did not run" for lane in LANES]),
     ],

@@ -38,11 +38,7 @@ def assumed(*records: tuple[bytes, bytes]) -> Replica:
 
 @pytest.mark.parametrize(
     "records",
-    [
-        ((NAMESPACE, CREATED), (NAMESPACE, DELETED)),
-        ((NAMESPACE, b"junk"),),
-        ((BUNDLE, MOVED),),
-    ],
+    [((NAMESPACE, CREATED), (NAMESPACE, DELETED)), ((NAMESPACE, b"junk"),), ((BUNDLE, MOVED),)],
     ids=["deleted by junk", "nothing but junk", "its record is not there any more"],
 )
 def test_a_namespace_that_is_not_there_may_be_created_again_only_above_all_that_was_served(records) -> None:

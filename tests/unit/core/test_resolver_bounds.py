@@ -40,8 +40,7 @@ def log() -> ViewLog:
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"),
-    [(4, Verdict.STALE_VERSION), (5, Verdict.ACCEPTED), (6, Verdict.VERSION_GAP)],
+    ("version", "verdict"), [(4, Verdict.STALE_VERSION), (5, Verdict.ACCEPTED), (6, Verdict.VERSION_GAP)]
 )
 def test_a_bundles_version_is_the_accepted_one_plus_one(log, version, verdict):
     base = log.key(BUNDLE).accepted_id

@@ -254,9 +254,7 @@ def test_it_knows_how_far_it_has_read_whatever_became_of_the_records(view: View)
     read(view, null("b2", 7, 3))
     assert view.position == 7
     view.read(
-        SideRecord(b"b3", b"junk", (), 9, NOW_MS),
-        DECODE(SideRecord(b"b3", b"junk", (), 9, NOW_MS)),
-        Arrival(0.0),
+        SideRecord(b"b3", b"junk", (), 9, NOW_MS), DECODE(SideRecord(b"b3", b"junk", (), 9, NOW_MS)), Arrival(0.0)
     )
     assert view.position == 9
     view.reopened()

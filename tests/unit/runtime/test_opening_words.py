@@ -12,10 +12,7 @@ from typing import Any
 import pytest
 
 import statechannel
-from statechannel.api import (
-    StateChannel,
-    StateChannelError,
-)
+from statechannel.api import StateChannel, StateChannelError
 from statechannel.broker import assembly
 from tests.support.log_lines import capture_logs
 from tests.support.presence_bench import EXPIRY_S, PresenceBench

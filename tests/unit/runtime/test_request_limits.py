@@ -327,11 +327,7 @@ def test_new_requests_are_checked_at_once_and_all_of_them_once_a_period() -> Non
     ask()
     desk.look(100.0)
     around.leading = True
-    for now_s, new, claimed in (
-        (109.9, False, []),
-        (109.9, True, ["op2"]),
-        (110.0, False, ["op2", "op1"]),
-    ):
+    for now_s, new, claimed in ((109.9, False, []), (109.9, True, ["op2"]), (110.0, False, ["op2", "op1"])):
         if new:
             ask()
         desk.look(now_s)

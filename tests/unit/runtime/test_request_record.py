@@ -7,15 +7,7 @@ import pytest
 
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
-from statechannel.operations.request_record import (
-    Progress,
-    ProgressStage,
-    Reply,
-    Request,
-    command_of,
-    decode,
-    encode,
-)
+from statechannel.operations.request_record import Progress, ProgressStage, Reply, Request, command_of, decode, encode
 from statechannel.operations.table import ANSWER_PART, Addressee, ExtensionAsk
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
 
@@ -87,11 +79,7 @@ def test_records_are_plain_json_as_the_page_says() -> None:
 
 @pytest.mark.parametrize(
     ("timeout_s", "counted_s"),
-    [
-        (0.5, 0.5),
-        (3600, 3600),
-        *((other, 60) for other in (0, -1, 3600.001, True, "5", None, [])),
-    ],
+    [(0.5, 0.5), (3600, 3600), *((other, 60) for other in (0, -1, 3600.001, True, "5", None, []))],
 )
 def test_the_deadline_counts_from_the_time_of_the_record(timeout_s: Any, counted_s: float) -> None:
     record = decode(orjson.dumps(REQUEST | {"timeout_s": timeout_s}), AT_MS)

@@ -8,15 +8,7 @@ import pytest
 
 from statechannel.broker import supervision
 from statechannel.broker.opening_process import OpeningProcess
-from statechannel.broker.supervision import (
-    OpenMember,
-    Restarts,
-    SeatRequest,
-    Watchdog,
-    abandon,
-    log_evidence,
-    within,
-)
+from statechannel.broker.supervision import OpenMember, Restarts, SeatRequest, Watchdog, abandon, log_evidence, within
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings.groups_engine import RuntimeSettings
 from tests.support.log_lines import capture_logs

@@ -211,10 +211,7 @@ BREAKING: dict[tuple[str, str], list[str]] = {
     ("safe_mode.settle_s", "membership.interval_s"): ["safe_mode.settle_s=1.9"],
     ("safe_mode.lease_s", "membership.expiry_s"): ["safe_mode.lease_s=6"],
     ("safe_mode.lease_s", "membership.interval_s"): ["safe_mode.lease_s=1.9"],
-    ("repair.mass_loss_window_s", "membership.interval_s"): [
-        "membership.interval_s=2",
-        "repair.mass_loss_window_s=1",
-    ],
+    ("repair.mass_loss_window_s", "membership.interval_s"): ["membership.interval_s=2", "repair.mass_loss_window_s=1"],
     ("repair.interval_s", "repair.scan_interval_s"): ["repair.interval_s=31"],
     ("runtime.restart_longest_wait_s", "runtime.restart_window_s"): ["runtime.restarts_max=12"],
     ("runtime.restart_first_wait_s", "runtime.restart_longest_wait_s"): ["runtime.restart_first_wait_s=5.1"],

@@ -38,11 +38,7 @@ PLACEMENTS = {
     cls.name: cls
     for cls in (LeastResourceUsage, ModularLeastResourceUsage, LeastLongTermMessageRate, RoundRobin, AvgShedder)
 }
-UNEVEN = by_bytes(
-    {"a": 0.95, "b": 0.3, "c": 0.1},
-    {"a": [200, 150, 60, 50, 30, 20, 10, 10], "b": [20], "c": [10]},
-    MIB,
-)
+UNEVEN = by_bytes({"a": 0.95, "b": 0.3, "c": 0.1}, {"a": [200, 150, 60, 50, 30, 20, 10, 10], "b": [20], "c": [10]}, MIB)
 FIRST = UNEVEN.bundles_of["a"][0].name
 
 each_shedder = pytest.mark.parametrize("name", sorted(SHEDDERS))

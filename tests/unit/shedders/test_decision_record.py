@@ -186,10 +186,7 @@ def test_a_placement_says_among_whom_it_was_free() -> None:
     assert [
         (placement.broker, placement.best, placement.best_count, placement.removed, placement.score)
         for placement in record.placed
-    ] == [
-        ("b2", ["b2", "b3"], 2, {"cordon": 1}, 0.1),
-        (None, [], 0, {"cordon": 2}, None),
-    ]
+    ] == [("b2", ["b2", "b3"], 2, {"cordon": 1}, 0.1), (None, [], 0, {"cordon": 2}, None)]
     assert place_record(occasion(), Cluster({}, {}), placed[:1]).label == "Success"
 
 
@@ -271,15 +268,7 @@ def test_text_of_third_parties_cannot_break_a_record() -> None:
 
 def test_an_outcome_is_found_by_its_decisions_key() -> None:
     record = outcome_record(
-        IDS[1],
-        ONE,
-        "taken back!",
-        "b2 declined",
-        operation="op-1",
-        at_ms=AT_MS,
-        term=7,
-        leader="b1",
-        took_ms=inf,
+        IDS[1], ONE, "taken back!", "b2 declined", operation="op-1", at_ms=AT_MS, term=7, leader="b1", took_ms=inf
     )
     assert (record.result, record.took_ms) == ("taken-back", None)
     assert key_of(record) == IDS[1].encode()

@@ -50,10 +50,7 @@ def test_each_broker_is_named_once_removed_or_left() -> None:
     filters = Filters(cluster(brokers(5), [Bundle(A)], isolation=(GOLD,)))
     passed = filters.passed(Bundle(A))
     assert sorted([*passed.names, *passed.removed]) == [f"b{number}:8080" for number in range(1, 6)]
-    assert passed.removed["b4:8080"] == (
-        "isolation",
-        "policy `gold` has 3 of 2 primaries, secondaries are not needed",
-    )
+    assert passed.removed["b4:8080"] == ("isolation", "policy `gold` has 3 of 2 primaries, secondaries are not needed")
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,7 @@ def allowed(policies: list[IsolationPolicy], namespace: str, names: list[str] | 
 
 @pytest.mark.parametrize(
     ("namespace", "expected"),
-    [
-        ("gold/a", ["b1"]),
-        ("gold/ab", ["b2"]),
-        ("other/a", ["b3", "b4"]),
-        ("xgold/a", ["b3", "b4"]),
-    ],
+    [("gold/a", ["b1"]), ("gold/ab", ["b2"]), ("other/a", ["b3", "b4"]), ("xgold/a", ["b3", "b4"])],
 )
 def test_whole_names_match_and_shared_brokers_are_nobody_s(namespace: str, expected: list[str]) -> None:
     policies = [policy("one", ["gold/."], ["b1"]), policy("two", ["gold/.*"], ["b2"])]

@@ -47,10 +47,7 @@ class Owner:
         self.topics = 4
         self.safe: str | None = None
         self.splitting = Splitting(
-            self.world.ports,
-            source=self.source,
-            local=lambda: local(self.world, self.topics),
-            safe=lambda: self.safe,
+            self.world.ports, source=self.source, local=lambda: local(self.world, self.topics), safe=lambda: self.safe
         )
 
     @property

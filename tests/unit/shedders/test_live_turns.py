@@ -137,12 +137,7 @@ def test_the_heaviest_goes_first_and_what_comes_back_follows_it() -> None:
     light, other = move(key(1), "b1", "b2"), move(key(5), "b4", "b5")
     turns = list(in_turn([BACK, other, light, heavy()]))
     assert [turn.move for turn in turns] == [heavy(), light, BACK, other]
-    assert [(turn.after, list(turn.along)) for turn in turns] == [
-        (None, [BACK]),
-        (None, []),
-        (heavy(), []),
-        (None, []),
-    ]
+    assert [(turn.after, list(turn.along)) for turn in turns] == [(None, [BACK]), (None, []), (heavy(), []), (None, [])]
 
 
 @pytest.mark.parametrize("at_once", [1, 8])

@@ -96,10 +96,7 @@ DELETED = [load("b1", 0, THEN_MS - 20), deleted("b1", 1, 0, THEN_MS - 10)]
     ],
 )
 def test_the_loads_of_a_moment(
-    monkeypatch: pytest.MonkeyPatch,
-    records: Sequence[SideRecord],
-    at_ms: int | None,
-    seen: Sequence[tuple[str, int]],
+    monkeypatch: pytest.MonkeyPatch, records: Sequence[SideRecord], at_ms: int | None, seen: Sequence[tuple[str, int]]
 ) -> None:
     lay(monkeypatch, records)
     document = live_source.loads(CONNECTION, LoadsQuery(at_ms=at_ms))

@@ -5,15 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shedders.policies.kinds import (
-    RULES,
-    BadPolicyError,
-    PolicyKind,
-    kind_of,
-    name_and_words,
-    usage,
-    value_from,
-)
+from shedders.policies.kinds import RULES, BadPolicyError, PolicyKind, kind_of, name_and_words, usage, value_from
 from shedders.policies.record import (
     VALUE_MAX_BYTES,
     InvalidPolicyReason,
@@ -29,11 +21,7 @@ BUNDLE = "t/n/0x00000000_0x80000000"
 K = PolicyKind
 NO_RATES = {"msg_rate_in": 0.0, "msg_rate_out": 0.0, "msg_throughput_in": 0.0, "msg_throughput_out": 0.0}
 ALL: list[tuple[PolicyKind, str, dict[str, Any]]] = [
-    (
-        K.ISOLATION,
-        "gold",
-        {"namespaces": ["t/gold.*"], "primary": ["b[12]"], "secondary": [], "min_available": 1},
-    ),
+    (K.ISOLATION, "gold", {"namespaces": ["t/gold.*"], "primary": ["b[12]"], "secondary": [], "min_available": 1}),
     (K.ANTI_AFFINITY, "t/n", {"group": "north"}),
     (K.DOMAIN, "b1", {"domain": "rack-1"}),
     (K.PIN, BUNDLE, {"broker": "b1"}),

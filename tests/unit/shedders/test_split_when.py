@@ -152,11 +152,7 @@ def test_a_bundle_that_has_only_risen_is_given_time() -> None:
         (BundleStats(msg_rate_in=40_000, topics=1_001), USUAL, {}),
         (BundleStats(msg_rate_in=40_000, topics=5, consumers=1_001), USUAL, {}),
         (BundleStats(msg_rate_in=40_000, msg_throughput_in=200 * MIB, topics=5), BUSY, {}),
-        (
-            WIDE,
-            BundleAverages(long=MessageAverage(msg_throughput_in=150 * MIB, samples=60)),
-            {},
-        ),
+        (WIDE, BundleAverages(long=MessageAverage(msg_throughput_in=150 * MIB, samples=60)), {}),
         (HOT, USUAL, {"upstream": True}),
     ],
 )

@@ -226,12 +226,7 @@ CLUSTER = Cluster({}, {key(0): Bundle(key(0), "b1"), key(1): Bundle(key(1), None
         (CLUSTER, [0, 0], False, "twice"),
         (CLUSTER, [0], True, "moves and splits"),
         (replace(CLUSTER, safe="safe mode"), [0], False, "to be left alone"),
-        (
-            replace(CLUSTER, bundles={key(0): Bundle(key(0), "b1", in_flight=True)}),
-            [0],
-            False,
-            "in flight",
-        ),
+        (replace(CLUSTER, bundles={key(0): Bundle(key(0), "b1", in_flight=True)}), [0], False, "in flight"),
         (CLUSTER, [0], False, None),
     ],
 )

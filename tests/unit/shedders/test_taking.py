@@ -344,10 +344,7 @@ def test_states_owners_reports_and_their_ages(topics: Cluster, take: Callable[..
     assert [(item.bundle, item.source, item.destination) for item in snapshot.booked] == [(topics.names[9], "b2", "b4")]
     assert snapshot.clock.now_ms == NOW_MS
     assert snapshot.safe is None
-    assert remarks(snapshot, cluster_of(snapshot)) == [
-        "broker b1 has no load report",
-        "1 bundle in flight, left alone",
-    ]
+    assert remarks(snapshot, cluster_of(snapshot)) == ["broker b1 has no load report", "1 bundle in flight, left alone"]
 
 
 def test_moves_are_recent_by_the_logs_own_times(topics: Cluster, take: Callable[..., Snapshot]) -> None:

@@ -298,12 +298,7 @@ def test_a_pin_to_the_destination_lets_it_go_there():
 
 
 @pytest.mark.parametrize(
-    ("row", "word"),
-    [
-        ((0.9, [9]), "sole-bundle"),
-        ((0.9, []), "no-traffic"),
-        ((0.9, [5, 4.9]), "nothing-fits"),
-    ],
+    ("row", "word"), [((0.9, [9]), "sole-bundle"), ((0.9, []), "no-traffic"), ((0.9, [5, 4.9]), "nothing-fits")]
 )
 def test_a_source_that_cannot_be_relieved_says_why(row, word):
     plan = decide(cluster({"low": (0.1, []), "top": row}))

@@ -177,14 +177,7 @@ async def test_a_broker_checks_a_move_before_it_executes_it_whether_it_leads_or_
 
 async def test_another_thread_gets_what_does_not_change_under_it(channel_kit: ChannelKit) -> None:
     channel = (await channel_kit.broker("b1")).channel
-    for read in (
-        channel.brokers,
-        channel.positions,
-        channel.picture,
-        channel.digest,
-        channel.status,
-        channel.serving,
-    ):
+    for read in (channel.brokers, channel.positions, channel.picture, channel.digest, channel.status, channel.serving):
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(read)
     await channel_kit.namespace("t/n", 1)
