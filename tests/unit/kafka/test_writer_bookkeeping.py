@@ -248,15 +248,6 @@ def test_a_client_that_kafka_lets_write_nothing_at_all_says_so_for_each_record(r
     assert failed.refusal.reason is RefusalReason.DENIED
 
 
-def test_a_time_out_is_unknown_never_failed(rig: Rig) -> None:
-    rig.append(1)
-    rig.producers[0].report(rig.producers[0].held, KafkaError(KafkaError._MSG_TIMED_OUT))
-    assert rig.writer.flush(5)
-    (failed,) = rig.inbox.of(AppendFailed)
-    assert not failed.never_written
-    assert "_MSG_TIMED_OUT" in failed.error
-
-
 @pytest.mark.parametrize("offset", [None, -1, -1001])
 def test_a_success_that_names_no_offset_is_unknown_and_not_at_the_beginning(rig: Rig, offset: int | None) -> None:
     rig.append(1)

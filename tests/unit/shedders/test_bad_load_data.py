@@ -84,9 +84,6 @@ def test_one_broker_or_none(name: str, upstream: bool, count: int):
     plan = SHEDDERS[name](upstream).plan(replace(UNEVEN, brokers=brokers), {})
     no_move(plan)
     assert plan.reason == Reason.NO_BROKERS
-    assert (
-        plan.why == f"{count} of {count} broker{'' if count == 1 else 's'} have a usable report; at least 2 are needed"
-    )
 
 
 @each_shedder

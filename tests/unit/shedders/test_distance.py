@@ -11,7 +11,6 @@ from shedders.decision.distance import DistanceReader, DistanceToBest, distances
 from shedders.decision.dry_run import Decision, decide
 from shedders.decision.placing import Pipeline
 from shedders.decision.relaxed_bound import BrokerUse, BundleUse, RelaxedBound
-from shedders.decisions.record import DistancePart
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies
 from shedders.model.moved_cluster import cargo_of
@@ -264,28 +263,6 @@ def test_a_decision_of_the_strategy():
     shown = decision.after(60.0).brokers[after.broker].load
     resource: ResourceUsage = getattr(shown, after.resource)
     assert after.largest_use == pytest.approx(resource.usage / resource.limit)
-
-
-@pytest.mark.parametrize(
-    ("distance", "sentence"),
-    [
-        (
-            DistanceToBest(0.624, "b3", "bandwidth_out", 0.6, 0.55, 1e6),
-            "largest use 0.62 after the moves (bandwidth out of b3); no decision that moves as much gets below 0.60, "
-            "none at all below 0.55",
-        ),
-        (
-            DistanceToBest(0.624, "b3", "cpu", 0.6, 0.6, 1e6),
-            "largest use 0.62 after the moves (CPU of b3); no decision that moves as much gets below 0.60",
-        ),
-        (
-            DistanceToBest(0.624, "b3", "cpu", 0.624, 0.5, 0.0),
-            "largest use 0.62 (CPU of b3); no decision gets below 0.50",
-        ),
-    ],
-)
-def test_a_line_for_people(distance: DistanceToBest, sentence: str):
-    assert DistancePart.of(distance).sentence == sentence
 
 
 def test_the_gap_is_in_percent_of_the_bound():

@@ -367,20 +367,10 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
     [
         (NAMES[0], "b2", Policies(), "may-take"),
         (NAMES[0], None, Policies(), "may-take"),
-        (
-            NAMES[0],
-            "b2",
-            Policies(cordons={"b2": "disk"}),
-            f"{NAMES[0]} may not go to b2: cordon: it is cordoned: disk",
-        ),
-        (NAMES[0], "b2", Policies(pins={"t/n": "b3"}), f"{NAMES[0]} may not go to b2: pin: it is pinned to b3"),
+        (NAMES[0], "b2", Policies(cordons={"b2": "disk"}), "cordon: it is cordoned: disk"),
+        (NAMES[0], "b2", Policies(pins={"t/n": "b3"}), "pin: it is pinned to b3"),
         (NAMES[0], None, Policies(pins={"t/n": "b1"}), "may-take"),
-        (
-            NAMES[0],
-            None,
-            Policies(pins={"t/n": "b9"}),
-            f"{NAMES[0]} may not be unloaded: no broker may take it: `accepting` ",
-        ),
+        (NAMES[0], None, Policies(pins={"t/n": "b9"}), "`pin` removed"),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
         ("t/n/0xee_0xff", "b2", Policies(), "unknown-bundle"),
     ],
@@ -396,7 +386,7 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
             assert result == answer
         case Rejected(reason=reason, message=message, hint=hint):
             assert reason == "filtered"
-            assert answer.partition("`")[0] in message
+            assert answer in message
             assert hint == "Use --force to do it nevertheless."
         case _:
             assert isinstance(outcome, NotFound)

@@ -7,7 +7,7 @@ import pytest
 from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import BundleStats
 from shedders.filters.chain import Filters
-from shedders.filters.rules import FilterSettings, needs, summary
+from shedders.filters.rules import FilterSettings, needs
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, TopicLoad
 
 A = "t/n/0x00000000_0x40000000"
@@ -197,18 +197,6 @@ def test_only_what_was_offered() -> None:
     filters = Filters(cluster(brokers(3), [Bundle(A)]))
     assert words(filters, Bundle(A), among=["b2:8080"]) == {"b1:8080": "offered", "b3:8080": "offered"}
     assert filters.passed(Bundle(A)).names == ["b1:8080", "b2:8080", "b3:8080"]
-
-
-def test_who_removed_whom_is_said() -> None:
-    base = cluster(
-        [Broker("a", accepting=False), Broker("b", accepting=False), Broker("c")], [Bundle(A)], cordons={"c": ""}
-    )
-    removed = Filters(base).passed(Bundle(A)).removed
-    assert summary(removed) == (
-        "`accepting` removed a and 1 more (it is not caught up, draining, or in safe mode); "
-        "`cordon` removed c (it is cordoned)"
-    )
-    assert summary({}) == "no broker is registered"
 
 
 def test_leaving_needs_another_broker() -> None:

@@ -349,28 +349,6 @@ def test_the_port_and_the_settings():
 # --- what people read ------------------------------------------------------------------------
 
 
-def test_brokers_that_are_close_enough_are_said_to_be_so():
-    plan = decide(cluster(EVEN), hit_threshold=3)
-    assert plan.reason is Reason.HIT_COUNT
-    assert plan.why == (
-        "the brokers are close enough: their spread is 0.041, the target 0.250; no broker deviates too far"
-    )
-    assert decide(cluster(TWO), hit_threshold=3).why == (
-        "their spread is 0.400, the target 0.250: condition met once, more than 3 are needed"
-    )
-    assert "condition met 2 times in a row" in decide(cluster(TWO), {"hits": 1}, hit_threshold=3).why
-
-
-def test_short_ages_are_told_with_a_decimal():
-    changed = replace(cluster(TWO), recent=RecentMoves(brokers={"top": 6.04}))
-    changed = with_broker(changed, "top", load_age_s=4.16)
-    (left,) = [bundle for bundle in decide(changed, cool_down_s=2.0).left if bundle.name == "top"]
-    assert (
-        left.why
-        == "gave or got a bundle 6.0 s ago, its report is 4.2 s old; the report must be 2.0 s younger than the move"
-    )
-
-
 @pytest.mark.parametrize("upstream", [False, True])
 @pytest.mark.parametrize("hits", [10**400, 2**63])
 def test_a_count_that_no_counter_could_come_to_is_more_than_enough(hits, upstream):
