@@ -165,9 +165,7 @@ def lines(result: Result, code: int = 0) -> str:
 # --- decisions ------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_says_what_was_decided_and_why_not(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_says_what_was_decided_and_why_not(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     injected = inject(monkeypatch, *RECORDS)
     result = run("decisions", *HERE, "--since", "2023-11-14T00:00:00Z")
     shown = lines(result)
@@ -261,9 +259,7 @@ def test_follow_prints_records_as_they_come(run: Callable[..., Result], monkeypa
     assert f"{IDS[2]}  {WHOLE}: transferred (b2 has it)" in shown
 
 
-def test_the_distance_to_the_best_is_one_plain_line(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_distance_to_the_best_is_one_plain_line(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     distance = DistancePart(
         largest_use=0.62, broker="b3", resource="cpu", bound=0.6, gap_percent=3.3, any_load_bound=0.58, load_moved=1e6
     )
@@ -296,9 +292,7 @@ def test_one_decision_is_shown_whole(run: Callable[..., Result], monkeypatch: py
     assert (document["id"], document["moves"][0]["result_why"]) == (IDS[2], "b2 has it")
 
 
-def test_decisions_can_be_limited_to_a_window_and_a_leader(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_can_be_limited_to_a_window_and_a_leader(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     inject(monkeypatch, *RECORDS)
     leaders = {record.leader for record in RECORDS if isinstance(record, DecisionRecord)}
     every = listed(run("decisions", *HERE, "--since", "1ms", "--output", "json"))
@@ -336,9 +330,7 @@ def test_why_tells_the_decision_of_each_move(
     assert (document["asked"], document["owner"], document["left_out"], document["whole"]) == (WHOLE, "b2", 1, True)
 
 
-def test_why_tells_who_asked_by_command(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_why_tells_who_asked_by_command(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     inject(monkeypatch)
     log = two_moves()
     log.moved(WHOLE, "b2", "b3", operation="op-9")
@@ -346,9 +338,7 @@ def test_why_tells_who_asked_by_command(
     assert "    requested by ann@desk (transfer)" in lines(run("why", WHOLE, *HERE))
 
 
-def test_why_goes_on_without_any_decision(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_why_goes_on_without_any_decision(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     channel(monkeypatch, tmp_path, two_moves())
 
     @contextmanager
@@ -364,9 +354,7 @@ def test_why_goes_on_without_any_decision(
     assert "there is no decision record" in lines(result)
 
 
-def test_what_was_split_or_never_was(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_was_split_or_never_was(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     inject(monkeypatch, *RECORDS)
     log = two_moves()
     log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")

@@ -129,9 +129,7 @@ def test_what_is_left_ends_the_command() -> None:
         require_empty(DrainResult(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
 
 
-def test_the_progress_of_a_drain_counts_from_all_bundles_that_the_broker_had_before_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_progress_of_a_drain_counts_from_all_bundles_that_the_broker_had_before_it(monkeypatch: pytest.MonkeyPatch):
     counted = iter([7, 4, 0])
 
     class Counts:

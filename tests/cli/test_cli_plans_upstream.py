@@ -57,9 +57,7 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
         ({"split": {"topic-count-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, False),
     ],
 )
-def test_what_splits_remember_is_read_of_the_part_else_of_the_algorithm(
-    memory: dict[str, Any], cut: bool, run: Run
-) -> None:
+def test_what_splits_remember_is_read_of_the_part_else_of_the_algorithm(memory: dict[str, Any], cut: bool, run: Run):
     whole = {"owner": "a", "stats": {"topics": 2000}}
     Path("hot.json").write_text(
         json.dumps(

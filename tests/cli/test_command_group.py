@@ -259,9 +259,7 @@ def test_where_the_output_has_no_room_that_is_said(output: str) -> None:
     assert b"bug" not in ended.stderr
 
 
-def test_a_variable_that_is_no_text_is_named_and_not_told(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_is_no_text_is_named_and_not_told(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     for name in ("STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS", "STATECHANNEL_EMBEDDED__FOLDER"):
         with monkeypatch.context() as patched:
             patched.setenv(name, "secret\udcff:1")

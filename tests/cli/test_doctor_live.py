@@ -78,9 +78,7 @@ def bad(findings: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
     return {check for check, finding in findings.items() if any(item["severity"] == severity for item in finding)}
 
 
-def test_a_cluster_that_falls_ill(
-    cluster: BrokerCluster, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_falls_ill(cluster: BrokerCluster, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch):
     lonely = doctor(cluster, "--timeout", str(WAIT_S), code=31)
     assert bad(lonely, "error") == {"brokers"}
     place = list(cluster.place)

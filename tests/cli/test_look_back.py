@@ -68,9 +68,7 @@ MANY = ("audit", "audit gaps", "audit history t/n", "audit rejected", "audit ori
 
 
 @pytest.mark.parametrize("command", [*MANY, "lookup t/n/x"])
-def test_milliseconds_without_their_suffix_are_refused_by_every_command(
-    command: str, log: LogMaker, tmp_path: Path
-) -> None:
+def test_milliseconds_without_their_suffix_are_refused_by_every_command(command: str, log: LogMaker, tmp_path: Path):
     """As an offset they would be past the end, and mean now."""
     path, stamp = export(log, tmp_path), str(log.now_ms - 30_000)
     words = [stamp if word == "T" else word for word in command.split()]

@@ -262,9 +262,7 @@ def test_the_bound_is_a_setting() -> None:
     assert ConditionLimits.of(load(flags=["observe.in_flight_slow_s=60"])).in_flight_ms == 60_000
 
 
-def test_a_cordoned_broker_accepts_no_bundles(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cordoned_broker_accepts_no_bundles(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
     more = {"software": "1", "extensions": None, "urls": {}, "http": None, "api": None}
     rows = [broker("b1", cordoned=True, **more), broker("b2", cordoned=False, **more)]

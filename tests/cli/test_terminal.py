@@ -245,9 +245,7 @@ class OpenTail:
             assert self.open, "closed before its records"
 
 
-def test_an_export_that_cannot_be_written_ends_its_readers_in_order(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_export_that_cannot_be_written_ends_its_readers_in_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     tail = OpenTail()
 
     @contextmanager

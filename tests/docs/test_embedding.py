@@ -72,9 +72,7 @@ class Store:
         ((NOBODY, NOBODY), ChannelStoppedError(Stopped("closed", "by the test")), 503),
     ],
 )
-async def test_a_write_of_a_client(
-    answers: tuple[Admission | Redirect, ...], lookup: Exception | None, status: int
-) -> None:
+async def test_a_write_of_a_client(answers: tuple[Admission | Redirect, ...], lookup: Exception | None, status: int):
     store, channel = Store(highest=7), StubChannel(*answers, lookup=lookup)
     reply = await REQUESTS.ClientRequests(channel, store, "http").put(TOPIC, "value")
     assert reply.status == status
@@ -107,9 +105,7 @@ def test_log_lines_as_json() -> None:
 
 
 @pytest.mark.parametrize(("keeps", "lines"), [(None, 0), (True, 0), (False, 1)])
-def test_a_configuration_of_logging_keeps_the_lines_only_if_it_disables_no_loggers(
-    keeps: bool | None, lines: int
-) -> None:
+def test_a_configuration_of_logging_keeps_the_lines_only_if_it_disables_no_loggers(keeps: bool | None, lines: int):
     """What observability.md says of `dictConfig`; in a process of its own, as it would silence this one."""
     config: dict[str, Any] = {
         "version": 1,

@@ -24,9 +24,7 @@ from tests.support.load_channel import FakeChannel
 MANY = 100
 
 
-async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(
-    kafka: Kafka, topic_prefix: str
-) -> None:
+async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(kafka: Kafka, topic_prefix: str):
     channel = FakeChannel(leader="b1")
     heavy = Source({BUNDLES[0]: stats(100.0), BUNDLES[1]: stats(5_000.0)})
     async with (
@@ -215,9 +213,7 @@ async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefi
         assert verify_topics(client, topics).differences == ()
 
 
-async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(
-    own_kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(own_kafka: KafkaServer, topic_prefix: str):
     kafka = Kafka(own_kafka.bootstrap_servers, "its own")
     channel = FakeChannel(leader="b1")
     quick = {"report_max_age_s": 0.5, "confirm_s": 0.5, "delivery_timeout_ms": 3_000}

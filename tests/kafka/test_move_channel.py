@@ -194,9 +194,7 @@ def serving(channels: dict[str, StateChannel]) -> dict[str, str]:
     return {name: broker for broker, channel in channels.items() for name in channel.serving()}
 
 
-async def test_an_owner_that_never_comes_is_repaired(
-    other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path
-) -> None:
+async def test_an_owner_that_never_comes_is_repaired(other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path):
     here = place(other_kafka, topic_prefix)
     async with members(other_kafka, topic_prefix, "b1", expiry_s=8):
         pass  # a broker was there once: its heartbeats are in the log, and nothing else
@@ -248,9 +246,7 @@ def large_export(file: Path) -> ImportPlan:
     return plan_import(part.view for part in read_views(read_export(file)).parts)
 
 
-def test_killed_at_several_steps_it_goes_on_to_the_same_end(
-    other_kafka: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_killed_at_several_steps_it_goes_on_to_the_same_end(other_kafka: str, topic_prefix: str, tmp_path: Path):
     file = tmp_path / "large.jsonl"
     plan = large_export(file)
     here = place(other_kafka, topic_prefix)

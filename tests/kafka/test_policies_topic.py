@@ -250,9 +250,7 @@ async def test_a_topic_that_would_forget_policies_is_refused(place: Place) -> No
         place.open()
 
 
-async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(
-    own_kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(own_kafka: KafkaServer, topic_prefix: str):
     place = Place(own_kafka.bootstrap_servers, topic_prefix)
     place.open()
     await place.set(K.CORDON, "b1")

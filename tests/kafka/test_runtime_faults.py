@@ -77,9 +77,7 @@ async def done(ticket: Ticket, timeout_s: float = WAIT_S) -> Done:
 
 
 @pytest.mark.lane("fast")
-async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
-    kafka: Kafka, topic_prefix: str
-) -> None:
+async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(kafka: Kafka, topic_prefix: str):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     address = kafka.bootstrap_servers
     async with (
@@ -154,9 +152,7 @@ class Refusing(Recorder):
 
 
 @pytest.mark.parametrize("hang", [False, True], ids=["raises", "hangs"])
-async def test_hook_that_fails_declines_and_another_broker_serves(
-    kafka: Kafka, topic_prefix: str, *, hang: bool
-) -> None:
+async def test_hook_that_fails_declines_and_another_broker_serves(kafka: Kafka, topic_prefix: str, *, hang: bool):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, hooks={"deadline_s": 2.0})
     refusing = Refusing(hang=hang)
     async with member(settings, "b1") as good, member(settings, "b2", refusing) as bad:
@@ -237,9 +233,7 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
         assert outcome.result == "transferred"
 
 
-async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
-    own_kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(own_kafka: KafkaServer, topic_prefix: str):
     settings = make_settings(own_kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S)
     await created(channel, NAMESPACE, 1)

@@ -182,9 +182,7 @@ def test_the_registry_says_it_to_everybody(served: Served) -> None:
 @pytest.mark.parametrize(
     "change", [{"leaving": True}, {"seq": 1_000_000}, {"accepting": False}, {"kind": "probe", "seq": 1_000_000}]
 )
-def test_a_registry_record_that_says_what_the_process_never_said_is_forged(
-    served: Served, change: dict[str, Any]
-) -> None:
+def test_a_registry_record_that_says_what_the_process_never_said_is_forged(served: Served, change: dict[str, Any]):
     newest = heartbeats(served, served.owner)[-1]
     served.world.append(Topic.REGISTRY, 0, served.owner.encode(), orjson.dumps(newest | change))
     served.world.run(0.5)

@@ -20,9 +20,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_check_that_fails_is_named_at_the_end_and_keeps_the_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_that_fails_is_named_at_the_end_and_keeps_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     checks = [(True, "the namespace has 17 bundles"), (False, "b1 has the states of the log")]
     monkeypatch.setattr(Story, "run", lambda story: story.checks.extend(checks))
     result = CliRunner().invoke(app, ["--keep"])

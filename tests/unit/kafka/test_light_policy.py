@@ -81,9 +81,7 @@ def test_existing_topics_are_verified_without_a_request_to_create_them(monkeypat
     assert admin.created == []
 
 
-def test_missing_topics_are_created_with_no_more_replicas_than_nodes_if_requested(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_missing_topics_are_created_with_no_more_replicas_than_nodes_if_requested(monkeypatch: pytest.MonkeyPatch):
     admin = admin_of(monkeypatch, {})
     with pytest.raises(TopicMissingError):
         open_topics(SETTINGS, TOPICS, create=False)

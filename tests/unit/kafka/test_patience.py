@@ -260,9 +260,7 @@ def test_describing_what_is_refused_is_not_repeated(admin: ScriptedAdmin) -> Non
     assert admin.calls == ["describe"]
 
 
-def test_after_a_call_without_an_answer_a_new_client_asks(
-    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_call_without_an_answer_a_new_client_asks(admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch):
     """librdkafka sometimes waits in vain for a group's coordinator, until the time-out."""
     bounds_s: list[float] = []
 

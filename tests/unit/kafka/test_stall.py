@@ -252,9 +252,7 @@ def test_who_gives_up_soon_tries_a_new_client_before(silent_kafka: Callable[...,
     assert len(kafka.clients) == 2
 
 
-def test_a_bounded_reading_ends_at_its_time_limit_though_clients_are_replaced(
-    silent_kafka: Callable[..., SilentKafka],
-) -> None:
+def test_a_bounded_reading_ends_at_its_time_limit_though_clients_are_replaced(silent_kafka: Callable[..., SilentKafka]):
     kafka = silent_kafka({0: 10}, *[{0: 3}] * 1_000)
     with (
         tail.PartitionTail(QUICK, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=0.5) as opened,
@@ -321,9 +319,7 @@ def test_traffic_of_another_partition_does_not_hide_a_stall(silent_kafka: Callab
     assert len(kafka.clients) == 2
 
 
-def test_a_partition_is_read_again_from_its_beginning_by_the_new_client(
-    silent_kafka: Callable[..., SilentKafka],
-) -> None:
+def test_a_partition_is_read_again_from_its_beginning_by_the_new_client(silent_kafka: Callable[..., SilentKafka]):
     kafka = silent_kafka({0: 5, 1: 6}, {1: 2})
     opened, records, others = open_reader(2)
     step(opened, lambda: len(records) >= 11)

@@ -114,9 +114,7 @@ def test_the_reason_that_the_client_gave_is_said_where_nothing_answers(
         (Span(0, 0, 3), [event(KafkaError.UNKNOWN_TOPIC_OR_PART), None, record(0), record(2)], [0, 2]),
     ],
 )
-def test_what_lies_below_an_end(
-    client: ScriptedConsumer, span: Span, script: list[Message | None], offsets: list[int]
-) -> None:
+def test_what_lies_below_an_end(client: ScriptedConsumer, span: Span, script: list[Message | None], offsets: list[int]):
     client.script.extend(script)
     with open_tail() as opened:
         records = list(opened.records(span))

@@ -227,9 +227,7 @@ def test_without_an_answer_what_was_known_stays(cluster: Cluster, monkeypatch: p
 
 
 @pytest.mark.parametrize("call", ["_describe", "describe_configs"])
-def test_of_a_topic_that_is_half_known_nothing_is_said(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_of_a_topic_that_is_half_known_nothing_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, call: str):
     watching = watch(policies=POLICIES)
     cluster.settings[SIDE]["segment.ms"] = "99"
     with monkeypatch.context() as silent:

@@ -104,9 +104,7 @@ def make_service(source: Source, settings: LoadSettings = QUICK, channel: FakeCh
     return LoadService(settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, member, host=Host())
 
 
-async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone(
-    service: LoadService, source: Source
-) -> None:
+async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone(service: LoadService, source: Source):
     kafka: Any = service._topics
     source.error = ZeroDivisionError("theirs")
     await service.start()

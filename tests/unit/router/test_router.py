@@ -182,9 +182,7 @@ async def test_it_is_open_inside_the_block_and_closed_behind_it(opening: Opening
 
 
 @pytest.mark.parametrize(("given_s", "limit_s"), [(None, 77.0), (5.0, 5.0)])
-async def test_one_that_does_not_catch_up_in_time_is_closed(
-    opening: Opening, given_s: float | None, limit_s: float
-) -> None:
+async def test_one_that_does_not_catch_up_in_time_is_closed(opening: Opening, given_s: float | None, limit_s: float):
     opening.late = True
     settings = load(overrides={"kafka": {"bootstrap_servers": "h:1"}, "runtime": {"join_timeout_s": 77.0}})
     with pytest.raises(JoinTimeoutError):
@@ -315,9 +313,7 @@ async def test_changes_begin_now_or_where_they_are_wanted(channel_kit: ChannelKi
         await anext(router.changes(limit=0))
 
 
-async def test_a_slow_consumer_misses_nothing_and_each_time_goes_on_as_soon_as_the_first(
-    channel_kit: ChannelKit,
-) -> None:
+async def test_a_slow_consumer_misses_nothing_and_each_time_goes_on_as_soon_as_the_first(channel_kit: ChannelKit):
     """The pause before the next try grows while none comes through, and begins with its shortest after one that did."""
     router, served, _ = await routed(channel_kit)
     stream = router.changes(limit=1)

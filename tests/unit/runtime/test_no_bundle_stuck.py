@@ -88,9 +88,7 @@ class Bench:
 
 @pytest.mark.parametrize("late", [Hook.ON_RELEASE, Hook.ON_SERVE, Hook.ON_OWN])
 @pytest.mark.parametrize("make", [Recording, Preparing])
-async def test_whichever_hook_is_late_the_bundle_is_served_in_the_end(
-    make: Callable[[Hook], Recording], late: Hook
-) -> None:
+async def test_whichever_hook_is_late_the_bundle_is_served_in_the_end(make: Callable[[Hook], Recording], late: Hook):
     hooks = make(late)
     bench = Bench(hooks)
     (bundle,) = ring(bench.alone, 1)

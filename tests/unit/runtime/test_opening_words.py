@@ -72,9 +72,7 @@ def refusing() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
-    refusing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_known_of_the_silence_is_said_while_it_lasts(refusing: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
     with capture_logs() as lines:
         error = await refused(kafka={"bootstrap_servers": refusing, "command_timeout_s": 2.0})

@@ -223,9 +223,7 @@ def test_an_argument_of_a_later_version_is_ignored(command: str) -> None:
         ({"reason": "forced past the filters", "force": False}, False),
     ],
 )
-def test_a_move_is_forced_by_its_field_or_in_older_versions_by_its_reason(
-    args: dict[str, Any], is_forced: bool
-) -> None:
+def test_a_move_is_forced_by_its_field_or_in_older_versions_by_its_reason(args: dict[str, Any], is_forced: bool):
     request = Request("op1", "transfer", 0, {"name": BUNDLE, "destination": "b2", **args}, "")
     assert request.checks == (() if is_forced else ("may-take",))
     assert command_of(request, 10.0) == commands.Transfer(BUNDLE, "b2", "op1", 10.0, args.get("reason"))

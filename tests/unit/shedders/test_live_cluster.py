@@ -113,9 +113,7 @@ def test_a_report_comes_with_its_age_and_whether_it_has_lapsed() -> None:
         (State.SPLITTING, "b1", True, "b1"),
     ],
 )
-def test_who_serves_a_bundle_by_its_state(
-    state: State, owner: str | None, in_flight: bool, arrived: str | None
-) -> None:
+def test_who_serves_a_bundle_by_its_state(state: State, owner: str | None, in_flight: bool, arrived: str | None):
     on_its_way = "b2" if state in (State.ASSIGNING, State.RELEASING) else None
     picture = PICTURE._replace(bundles=[bundle(0, state, owner, on_its_way)])
     subject = cluster_now(picture, ClusterInputs(), 5).bundles[key(0)]

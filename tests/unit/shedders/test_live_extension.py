@@ -323,9 +323,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
     assert [part.log for part in parts] == [["close"], ["start", "close"], ["close"]]
 
 
-async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are_read(monkeypatch: pytest.MonkeyPatch):
     class Follower:
         doubt = ""
 

@@ -443,9 +443,7 @@ def loaded(**usages: float | None) -> Cluster:
         pytest.param({"b1": 0.8}, "b1", id="nobody-else"),
     ],
 )
-def test_what_was_shed_does_not_come_back_where_anybody_else_may_take_it(
-    usages: dict[str, float | None], chosen: str
-) -> None:
+def test_what_was_shed_does_not_come_back_where_anybody_else_may_take_it(usages: dict[str, float | None], chosen: str):
     place = Place(cluster=loaded(**usages))
     place.placement.shed(key(0), "b1")
     assert place.placement.choose(key(0), sorted(usages), {}) == chosen

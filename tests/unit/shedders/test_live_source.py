@@ -147,9 +147,7 @@ LAID_DOWN: list[tuple[PolicyKind, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), LAID_DOWN)
-def test_whatever_strategies_are_chosen_by_is_seen_to_have_changed(
-    kind: PolicyKind, name: str, value: dict[str, Any]
-) -> None:
+def test_whatever_strategies_are_chosen_by_is_seen_to_have_changed(kind: PolicyKind, name: str, value: dict[str, Any]):
     before = cycle(1)  # it knew the policies through offset 3
     assert changed_since(before, book((3, kind, name, value, None)).at(AT_MS)) == []
     assert changed_since(before, book((4, kind, name, value, None)).at(AT_MS)) == [f"{kind}/{name}"]

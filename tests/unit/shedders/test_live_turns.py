@@ -111,9 +111,7 @@ def off(world: World) -> None:
         (no_booking, "no longer booked"),
     ],
 )
-async def test_a_move_whose_turn_comes_late_is_looked_at_again(
-    world: World, hinder: Callable[[World], None], why: str
-) -> None:
+async def test_a_move_whose_turn_comes_late_is_looked_at_again(world: World, hinder: Callable[[World], None], why: str):
     first = await waiting(world)
     hinder(world)
     result, outcome = await ended(world, first)

@@ -115,9 +115,7 @@ def test_the_loads_of_a_moment(
         (THEN_MS + TTL_MS + 1, []),
     ],
 )
-def test_the_heaviest_bundles_of_a_moment(
-    monkeypatch: pytest.MonkeyPatch, at_ms: int | None, brokers: Sequence[str]
-) -> None:
+def test_the_heaviest_bundles_of_a_moment(monkeypatch: pytest.MonkeyPatch, at_ms: int | None, brokers: Sequence[str]):
     tops = [
         top_record("b1", 0, 1, 1, THEN_MS - 5),
         top_record("b2", 1, 1, 1, THEN_MS),

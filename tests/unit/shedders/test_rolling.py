@@ -267,9 +267,7 @@ def test_a_program_that_is_not_there_for_one_broker_is_told_before_the_first_dra
     ("command", "refused"),
     [(["ssh", "{broker}", "restart"], True), (["ssh", "{broker}.example"], True), (["ssh", "root@{broker}"], False)],
 )
-def test_an_id_that_its_program_would_take_for_an_option_is_no_word_of_the_command(
-    command: list[str], refused: bool
-) -> None:
+def test_an_id_that_its_program_would_take_for_an_option_is_no_word_of_the_command(command: list[str], refused: bool):
     rolling.require_argument(command, "b-1")
     if not refused:
         rolling.require_argument(command, "-lroot")

@@ -156,9 +156,7 @@ def test_a_bundle_that_has_only_risen_is_given_time() -> None:
         (HOT, USUAL, {"upstream": True}),
     ],
 )
-def test_other_bundles_over_a_limit_are_not(
-    stats: BundleStats, averages: BundleAverages, settings: dict[str, Any]
-) -> None:
+def test_other_bundles_over_a_limit_are_not(stats: BundleStats, averages: BundleAverages, settings: dict[str, Any]):
     base = cluster(bundle(stats=stats, averages=averages))
     assert [word for _, word, _ in words(look(base, times=8, **settings))] == ["hits"]
     assert [word for _, word, _ in words(look(base, times=9, **settings))] != ["hits"]

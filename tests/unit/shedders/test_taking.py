@@ -356,9 +356,7 @@ def test_moves_are_recent_by_the_logs_own_times(topics: Cluster, take: Callable[
     assert take(move_memory_s=age_s - 0.001).recent.bundles == {}
 
 
-def test_a_report_older_than_a_change_of_what_its_broker_owns_is_marked(
-    topics: Cluster, take: Callable[..., Snapshot]
-) -> None:
+def test_a_report_older_than_a_change_of_what_its_broker_owns_is_marked(topics: Cluster, take: Callable[..., Snapshot]):
     topics.log.moved(topics.names[14], "b3", "b4")
     snapshot = take()
     assert {name: broker.load_lapsed for name, broker in snapshot.brokers.items()} == {
@@ -366,9 +364,7 @@ def test_a_report_older_than_a_change_of_what_its_broker_owns_is_marked(
     }  # fmt: skip
 
 
-def test_a_tombstone_that_names_an_older_report_takes_nothing_away(
-    topics: Cluster, take: Callable[..., Snapshot]
-) -> None:
+def test_a_tombstone_that_names_an_older_report_takes_nothing_away(topics: Cluster, take: Callable[..., Snapshot]):
     topics.report("b1", 0.07, {}, len(topics.log.records), age_ms=100)
     headers = Tombstone("expired", 0, NOW_MS).headers()
     topics.loads.append(SideRecord(b"b1", None, headers, len(topics.loads), NOW_MS))
@@ -431,9 +427,7 @@ def test_empty_topics_old_reports_and_junk_are_said(topics: Cluster, take: Calla
         ({"repair_paused": "too many lost"}, "repair is paused: too many lost"),
     ],
 )
-def test_nothing_is_planned_on_an_unsound_picture(
-    more: dict[str, Any], why: str, take: Callable[..., Snapshot]
-) -> None:
+def test_nothing_is_planned_on_an_unsound_picture(more: dict[str, Any], why: str, take: Callable[..., Snapshot]):
     snapshot = take(**more, choice=of_chosen(choose(BalancerSettings(shedding="uniform"))))
     assert snapshot.safe == why
     assert dry_run(snapshot).moves == []
