@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ pytestmark = pytest.mark.kafka
 LOWER_KEY = f"{NAMESPACE}/{LOWER}"
 
 
-def test_the_topics_say_who_asked(
-    kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_topics_say_who_asked(kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch, tmp_path):
     point = EntryPoint("decisions", "shedders.cli.plugins:decisions", origins.GROUP)
     monkeypatch.setattr(origins, "entry_points", lambda group: [point])
     client = ClientSettings(kafka.bootstrap_servers)

@@ -176,9 +176,7 @@ def test_the_list_says_what_was_decided_and_why_not(run: Callable[..., Result], 
     assert "records that this version cannot read: 1 format" in result.stderr
 
 
-def test_moves_only_has_a_line_for_each_bundle_with_its_end(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moves_only_has_a_line_for_each_bundle_with_its_end(run: Callable[..., Result], monkeypatch):
     inject(monkeypatch, *RECORDS)
     shown = lines(run("decisions", *HERE, "--moves-only")).splitlines()
     moved = next(line for line in shown if WHOLE in line)
@@ -313,9 +311,7 @@ def listed(result: Result) -> list[dict[str, Any]]:
 # --- why ------------------------------------------------------------------------------------------------------------
 
 
-def test_why_tells_the_decision_of_each_move(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_why_tells_the_decision_of_each_move(run: Callable[..., Result], monkeypatch, tmp_path):
     injected = inject(monkeypatch, *RECORDS)
     channel(monkeypatch, tmp_path, two_moves())
     shown = lines(run("why", WHOLE, *HERE))
@@ -373,9 +369,7 @@ def test_what_was_split_or_never_was(run: Callable[..., Result], monkeypatch: py
     lines(run("why-not", WHOLE, *HERE), 5)
 
 
-def test_why_not_says_what_the_newest_decision_says(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_why_not_says_what_the_newest_decision_says(run: Callable[..., Result], monkeypatch, tmp_path):
     log = two_moves()
     log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
     channel(monkeypatch, tmp_path, log)
@@ -389,9 +383,7 @@ def test_why_not_says_what_the_newest_decision_says(
     assert document["owner"] == "b2"
 
 
-def test_why_not_knows_what_a_decision_could_not_know(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_why_not_knows_what_a_decision_could_not_know(run: Callable[..., Result], monkeypatch, tmp_path):
     log = two_moves()
     channel(monkeypatch, tmp_path, log)
     early = replace(occasion(1), at_ms=log.at_ms - 1)

@@ -184,9 +184,7 @@ def live(*extensions: list[str] | None) -> Any:
         (live(None, None), ""),
     ],
 )
-def test_a_drain_that_nobody_can_execute_is_refused_before_anything_is_written(
-    registry: Any, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drain_that_nobody_can_execute_is_refused_before_anything_is_written(registry: Any, why: str, monkeypatch):
     monkeypatch.setattr(follower, "read_registry", lambda *_, **__: registry)
     monkeypatch.setattr(follower, "read_policies", lambda _: PolicyBook().at(0))
     connection: Any = None

@@ -115,11 +115,8 @@ def test_profile_and_settings_are_told(run: Run) -> None:
         "--set", "grace_s=5", "--set", "filters.max_topics=9", "--set", "placement.overloaded_percent=70",
     )  # fmt: skip
     document = json.loads(result.stdout)
-    assert (document["strategy"], document["placement"], document["profile"]) == (
-        "uniform",
-        "least-long-term-rate",
-        "production",
-    )
+    assert (document["strategy"], document["placement"]) == ("uniform", "least-long-term-rate")
+    assert document["profile"] == "production"
     assert (document["settings"]["grace_s"], document["settings"]["max_bundles_per_cycle"]) == (5, 5)
     assert document["filters"]["max_topics"] == 9
 
@@ -288,15 +285,9 @@ def test_split_is_still_the_command_that_asks_the_brokers(run: Run) -> None:
 
 
 def test_snapshot_check(run: Run) -> None:
-    assert run("snapshot", "check", "s.json").stdout.splitlines() == [
-        "s.json: 6 brokers, 72 bundles, 4 namespaces, 216 topics",
-        "profile default: shedding weighted-move, placement weighted-move, split range-equally-divide",
-    ]
-    odd = run(
-        "snapshot",
-        "check",
-        changed(gone=["b9:8080"], brokers={**json.loads(Path("s.json").read_text())["brokers"], "bx": {}}),
-    )
+    assert "6 brokers, 72 bundles, 4 namespaces, 216 topics" in run("snapshot", "check", "s.json").stdout
+    brokers = {**json.loads(Path("s.json").read_text())["brokers"], "bx": {}}
+    odd = run("snapshot", "check", changed(gone=["b9:8080"], brokers=brokers))
     assert odd.stderr == "note: broker bx has no load report\n"
     document = json.loads(run("snapshot", "check", "s.json", "--output", "json").stdout)
     assert (document["brokers"], document["strategies"]["shedding"], document["remarks"]) == (6, "weighted-move", [])

@@ -48,9 +48,7 @@ def test_list_and_use(run: Run) -> None:
     ]
 
 
-def test_flags_win_over_the_environment_and_that_over_the_context(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_flags_win_over_the_environment_and_that_over_the_context(run: Run, monkeypatch, tmp_path):
     file = tmp_path / "own.toml"
     file.write_text('[kafka]\nbootstrap_servers = "file:1"\n[membership]\nexpiry_s = 9\n')
     assert settings().kafka.bootstrap_servers is None
@@ -67,9 +65,7 @@ def test_flags_win_over_the_environment_and_that_over_the_context(
     assert settings(bootstrap="flag:1").kafka.bootstrap_servers == "flag:1"
 
 
-def test_the_settings_file_of_a_context_is_named_from_the_folder_of_the_contexts(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_file_of_a_context_is_named_from_the_folder_of_the_contexts(run: Run, tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text("[membership]\nexpiry_s = 9\n")
     (tmp_path / "contexts.toml").write_text(
         'current = "lab"\n[contexts.lab]\nbootstrap_servers = "lab:1"\nconfig = "own.toml"\n'

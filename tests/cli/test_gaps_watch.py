@@ -66,9 +66,7 @@ def test_lines_say_when_what_and_for_how_long() -> None:
 
 
 @pytest.mark.parametrize("output", [Output.TABLE, Output.JSON])
-def test_in_a_pipe_each_event_is_one_line_and_an_outage_is_reported_once(
-    output: Output, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_pipe_each_event_is_one_line_and_an_outage_is_reported_once(output: Output, capsys, monkeypatch):
     readings: list[list[dict[str, Any]] | None] = [[gap(900)], None, None, [gap(900, 950)]]
 
     def read() -> tuple[screen.Draw, dict[str, Any]]:

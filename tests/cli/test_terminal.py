@@ -155,9 +155,7 @@ def test_a_pipe_is_wide_and_has_no_trailing_blanks(run: Callable[..., Result]) -
     assert run("strategy", "list", "-o", "wide").stdout.splitlines() == lines
 
 
-def test_lines_of_progress_are_printed_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_of_progress_are_printed_where_there_is_no_terminal(capsys, monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now_s[0])
     with progress.bar(lines=True) as shown:

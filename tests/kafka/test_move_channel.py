@@ -292,9 +292,7 @@ def ended(process: subprocess.Popen[bytes]) -> bool:
 # --- refused --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_empty_is_refused_and_what_only_had_brokers_is_not(
-    other_kafka: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_what_is_not_empty_is_refused_and_what_only_had_brokers_is_not(other_kafka: str, topic_prefix: str, tmp_path):
     file = tmp_path / "large.jsonl"
     large_export(file)
     here = place(other_kafka, topic_prefix)

@@ -111,9 +111,7 @@ def test_what_did_not_run_is_named(runs: list[dict[str, Any]], missing: list[str
         ),
     ],
 )
-def test_lanes_are_summed_up(
-    runs: list[dict[str, Any]], code: int, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lanes_are_summed_up(runs: list[dict[str, Any]], code: int, last: str, tmp_path, capsys):
     for number, run in enumerate(runs):
         (tmp_path / f"{number}.json").write_text(json.dumps(run), encoding="utf-8")
     assert main(tmp_path) == code

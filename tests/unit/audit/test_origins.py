@@ -223,9 +223,7 @@ def test_what_a_leaving_broker_lets_go_of_was_asked_for_by_its_shutdown(
 
 
 @pytest.mark.parametrize(("low", "since_ms"), [(0, 0), (9, AT_MS + int(TIMEOUT_MAX_S * 1_000))])
-def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin(
-    monkeypatch: pytest.MonkeyPatch, low: int, since_ms: int
-) -> None:
+def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin(monkeypatch, low: int, since_ms: int):
     (oldest,) = logged(request("op-1", "transfer", name="t/n/topic", destination="b2"), at_ms=AT_MS)
 
     @contextmanager

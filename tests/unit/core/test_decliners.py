@@ -125,9 +125,7 @@ def test_what_a_decliner_gives_as_its_reason_is_one_line_without_controls(alone:
     assert "a b\ufffd[31mred" in outcome.message
 
 
-def test_who_declined_and_takes_no_bundles_by_now_is_not_named(
-    alone: LoneEngine, bundle: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_declined_and_takes_no_bundles_by_now_is_not_named(alone: LoneEngine, bundle: str, monkeypatch):
     declined(alone, bundle, "b", "a")
     assert [decline.broker for decline in asked(alone, bundle).declines] == ["a"]
     monkeypatch.setattr(alone.engine.context, "accepts", lambda _: False)

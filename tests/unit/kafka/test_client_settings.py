@@ -272,9 +272,7 @@ def test_the_tree_of_settings_reaches_the_clients() -> None:
         ({}, "client.rack=a", False),
     ],
 )
-def test_an_address_may_be_a_setting_or_a_property(
-    tmp_path: Path, kafka: dict[str, object], lines: str | None, named: bool
-) -> None:
+def test_an_address_may_be_a_setting_or_a_property(tmp_path, kafka: dict[str, object], lines: str | None, named: bool):
     file = {} if lines is None else {"properties_file": str(write(tmp_path, lines))}
     assert names_servers(load(overrides={"kafka": kafka | file})) is named
 

@@ -193,9 +193,7 @@ def follow(kafka: SilentKafka, done: Callable[[list[int]], bool]) -> list[int]:
     return offsets
 
 
-def test_a_follower_goes_on_with_a_new_client(
-    silent_kafka: Callable[..., SilentKafka], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_follower_goes_on_with_a_new_client(silent_kafka: Callable[..., SilentKafka], caplog):
     kafka = silent_kafka({0: 10}, {0: 3}, {0: 7})
     assert follow(kafka, lambda offsets: len(offsets) >= 10) == list(range(10))
     assert [client.given for client in kafka.clients] == [[(0, 0)], [(0, 3)], [(0, 7)]]
@@ -290,9 +288,7 @@ def step(opened: reader.LogReader, done: Callable[[], bool], times: int = 2_000)
     raise AssertionError("too many steps")
 
 
-def test_a_reader_goes_on_with_a_new_client_in_all_its_partitions(
-    silent_kafka: Callable[..., SilentKafka], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reader_goes_on_with_a_new_client_in_all_its_partitions(silent_kafka: Callable[..., SilentKafka], caplog):
     kafka = silent_kafka({0: 5, 1: 6}, {1: 2})
     opened, records, others = open_reader(2)
     step(opened, lambda: len(records) >= 11)

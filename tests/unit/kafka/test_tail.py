@@ -80,9 +80,7 @@ def test_a_refusal_is_no_outage(client: ScriptedConsumer) -> None:
             ask()
 
 
-def test_the_reason_that_the_client_gave_is_said_where_nothing_answers(
-    client: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reason_that_the_client_gave_is_said_where_nothing_answers(client: ScriptedConsumer, monkeypatch):
     configs: list[dict[str, Any]] = []
     monkeypatch.setattr(partition_consumer, "Consumer", lambda config: configs.append(config) or client)
     client.marks = None

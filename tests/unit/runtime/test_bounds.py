@@ -203,8 +203,7 @@ def replies(world: World) -> dict[str, str]:
 
 @pytest.mark.parametrize("bound", [{"open_max": 3}, {"open_max_mib": 700 / 2**20}])
 def test_requests_of_a_flood_are_refused_by_the_leader_and_kept_by_nobody(bound: dict[str, float]) -> None:
-    world = World("b1", "b2")
-    world.around["b1"].leading = True
+    world = World("b1", "b2", leading="b1")
     for broker in world.desks:
         world.desks[broker] = world.desk(broker, **bound)
     for number in range(10):

@@ -99,11 +99,8 @@ def test_a_refused_record_is_a_warning_with_code_limit_and_setting_and_stands_in
             bench.settings.refusal(error, "bundle-state", 24_884)
             bench.later(1)
     refused = bench.fed[-1].refused
-    assert (refused.newest.reason, refused.newest.code, refused.times) == (
-        RefusalReason.TOO_LARGE,
-        "MSG_SIZE_TOO_LARGE",
-        100,
-    )
+    assert (refused.newest.reason, refused.newest.code) == (RefusalReason.TOO_LARGE, "MSG_SIZE_TOO_LARGE")
+    assert refused.times == 100
     assert [line["event"] for line in lines] == ["append.refused"] * 2
     assert "24,884 bytes" in lines[0]["why"]
     assert "max.message.bytes" in lines[0]["why"]

@@ -48,9 +48,7 @@ SILENT_S = 20.0
 """A thread of the client that was given up waits for as long, and the test's loop for it."""
 
 
-async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
-    silent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(silent: str, monkeypatch):
     monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
     with capture_logs() as lines:
         opening = asyncio.ensure_future(

@@ -115,8 +115,7 @@ def test_a_start_is_written_with_its_place() -> None:
 
 @pytest.mark.parametrize(("reason", "replied"), [("busy", "busy"), ("closed", "draining")])
 def test_a_member_that_takes_no_commands_says_so(reason: str, replied: str) -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
 
     def refuse(_: object, __: object) -> None:
         raise ChannelStoppedError(Stopped(reason, "its detail"))  # type: ignore[arg-type]

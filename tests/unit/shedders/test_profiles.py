@@ -99,11 +99,8 @@ def test_the_nearest_choice_wins() -> None:
         settings={"shedding": {"uniform": {"max_unload_share": 0.3, "grace_s": 7}}},  # type: ignore[arg-type]
     )
     settings_fields = choose(named, "shedding", values={"grace_s": 9}).settings_fields
-    assert (
-        settings_fields["max_bundles_per_cycle"],
-        settings_fields["max_unload_share"],
-        settings_fields["grace_s"],
-    ) == (5, 0.3, 9)
+    assert (settings_fields["max_bundles_per_cycle"], settings_fields["max_unload_share"]) == (5, 0.3)
+    assert settings_fields["grace_s"] == 9
     assert choose(named, "shedding", profile="production").settings_fields["max_unload_share"] == 0.5
     assert choose(named, "shedding", name="overload").name == "overload"
     other = named.model_copy(update={"strategies": named.strategies.model_copy(update={"shedding": "threshold"})})

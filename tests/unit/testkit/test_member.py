@@ -40,11 +40,8 @@ async def test_what_a_member_says_of_itself_and_of_bundles(channel_kit: ChannelK
     generation = channel.serves(LOWER)
     assert generation is not None
     assert channel.serving() == {LOWER: generation}
-    assert (channel.accepts_writes(LOWER), channel.serves(UPPER), channel.accepts_writes(UPPER)) == (
-        generation,
-        None,
-        None,
-    )
+    assert (channel.accepts_writes(LOWER), channel.serves(UPPER)) == (generation, None)
+    assert channel.accepts_writes(UPPER) is None
     assert {channel.locate(name) for name in (LOWER, UPPER, "t/n/topic")} == {LOWER, UPPER}
     assert isinstance(channel.locate("t/other/topic"), NotFound)
     assert channel.holder("t/other/0x00000000_0x80000000") is None
