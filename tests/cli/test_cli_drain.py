@@ -52,11 +52,8 @@ def test_rates(text: str | None, rate_per_s: float | None) -> None:
 
 
 def test_a_command_is_taken_apart_as_a_shell_would() -> None:
-    assert split_command("ssh {broker}.example 'systemctl restart broker'") == [
-        "ssh",
-        "{broker}.example",
-        "systemctl restart broker",
-    ]
+    words = split_command("ssh {broker}.example 'systemctl restart broker'")
+    assert words == ["ssh", "{broker}.example", "systemctl restart broker"]
 
 
 @pytest.mark.parametrize(
@@ -123,9 +120,7 @@ def test_what_is_left_ends_the_command() -> None:
     wished = DrainRequest("b1", OPERATION)
     require_empty(DrainResult(wished, {"left": [], "left_count": 0}, "b2", "drained"))
     left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
-    with pytest.raises(
-        CommandError, match=r"b1 still has 1 bundle that no other broker may take; t/n/0x0_0x1: it is pinned"
-    ):
+    with pytest.raises(CommandError, match=r"t/n/0x0_0x1: it is pinned"):
         require_empty(DrainResult(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
 
 
@@ -289,13 +284,8 @@ def test_a_move_that_policies_allow_is_made(run: Callable[..., Result], asked: l
     ANSWERS[:] = [Done("1", "may-take")]
     assert run("transfer", "t/n/x", "--dest", "b2", "--reason", "mine", *PLACE).exit_code == 0
     assert [word for word, _ in asked] == ["extension", "transfer"]
-    assert asked[0][1] == {
-        "extension": "balancer",
-        "ask": "may-take",
-        "to": "leader",
-        "name": "t/n/x",
-        "destination": "b2",
-    }
+    expected = {"extension": "balancer", "ask": "may-take", "to": "leader", "name": "t/n/x", "destination": "b2"}
+    assert asked[0][1] == expected
     sent = {name: value for name, value in asked[1][1].items() if value is not None}
     assert sent == {"name": "t/n/x", "destination": "b2", "reason": "mine", "force": False}
 

@@ -32,10 +32,8 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
     )
     assert said in run(*asked, "--strategy", "overload").stderr
     document = json.loads(run(*asked, "--strategy", "overload", "--output", "json").stdout)
-    assert (document["settings"]["upstream"], [remark for remark in document["remarks"] if said in remark]) == (
-        False,
-        document["remarks"][-1:],
-    )
+    expected = (False, document["remarks"][-1:])
+    assert (document["settings"]["upstream"], [remark for remark in document["remarks"] if said in remark]) == expected
     for right in (asked, (*asked, "--strategy", "overload", "--set", "upstream=true")):
         assert "its own way" not in run(*right).stderr
     placing = ("place", "plan", "--snapshot", "s.json", "--profile", "upstream-extensible", "--strategy", "avg")

@@ -232,11 +232,8 @@ def test_the_life_of_a_policy(channel: Channel) -> None:
     assert channel("policy", "list")["policies"] == []
     assert "not found" in channel.lines("policy", "delete", "pin", "t/n", code=5)[1]
     changes = channel("policy", "history", "pin", "t/n")["changes"]
-    assert [(change["what"], change["by"], change["why"]) for change in changes][-1] == (
-        "deleted",
-        "carol@desk",
-        "moved out",
-    )
+    expected = ("deleted", "carol@desk", "moved out")
+    assert [(change["what"], change["by"], change["why"]) for change in changes][-1] == expected
     assert {change["by"] for change in changes if change["what"] == "set"} != {None}
 
 

@@ -36,16 +36,12 @@ def test_list_and_use(run: Run) -> None:
     assert run("context", "use", "live").stdout == "context live is in use\n"
     listed = json.loads(run("context", "list", "--output", "json").stdout)
     assert (listed["file"], listed["current"]) == ("contexts.toml", "live")
-    assert [(row["name"], row["current"], row["channel"]) for row in listed["contexts"]] == [
-        ("lab", False, "x"),
-        ("live", True, None),
-    ]
+    expected = [("lab", False, "x"), ("live", True, None)]
+    assert [(row["name"], row["current"], row["channel"]) for row in listed["contexts"]] == expected
     written = TWO.replace('  current = "lab"\n', "")
     assert Path("contexts.toml").read_text() == f'current = "live"\n{written}', "the rest of the file stays as it is"
-    assert [line.split()[:2] for line in run("context", "list").stdout.splitlines()[1:]] == [
-        ["lab", "lab:1"],
-        ["*", "live"],
-    ]
+    expected = [["lab", "lab:1"], ["*", "live"]]
+    assert [line.split()[:2] for line in run("context", "list").stdout.splitlines()[1:]] == expected
 
 
 def test_flags_win_over_the_environment_and_that_over_the_context(run: Run, monkeypatch, tmp_path):

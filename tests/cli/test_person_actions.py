@@ -132,10 +132,8 @@ def test_what_changes_nothing_is_left_out_with_a_note(path: Path) -> None:
 
 def test_without_a_name_all_are_listed_and_deletions_that_name_nobody_too(path: Path) -> None:
     rows = rows_of(path)
-    assert [(row["what"], row["by"]) for row in rows if row["by"] != ANN] == [
-        ("end override of cordon", ""),
-        ("unload", BOB),
-    ]
+    expected = [("end override of cordon", ""), ("unload", BOB)]
+    assert [(row["what"], row["by"]) for row in rows if row["by"] != ANN] == expected
     assert "who deleted a policy is not in exports" in run("audit", "actions", "--file", str(path)).stderr
     one = run("audit", "actions", "--by", BOB, "--file", str(path))
     assert "1 without a name: `statechannel audit actions` lists them" in one.stderr
@@ -148,11 +146,8 @@ def test_a_person_who_did_nothing_is_refused_with_those_who_did(by: str, hint: s
 
 
 def test_a_window_selects_by_log_time(path: Path) -> None:
-    assert [row["what"] for row in rows_of(path, "--until", f"{START_MS + 15}ms")] == [
-        "create-namespace",
-        "set pin",
-        "delete pin",
-    ]
+    expected = ["create-namespace", "set pin", "delete pin"]
+    assert [row["what"] for row in rows_of(path, "--until", f"{START_MS + 15}ms")] == expected
     answer = run("audit", "actions", "--since", "5", "--file", str(path))
     assert (answer.exit_code, "is an offset" in answer.stderr) == (2, True)
 

@@ -61,9 +61,7 @@ def test_the_tool_takes_carries_out_and_verifies_the_json(bootstrap: str, tmp_pa
     file.write_bytes(to_json(MOVES))
     place = ("--bootstrap-server", bootstrap, "--reassignment-json-file", str(file))
     before = reassign(*place, "--verify")
-    assert (
-        "There is no active reassignment of partition orders-0, but replica set is 1,2 rather than 3,2" in before.stdout
-    )
+    assert "replica set is 1,2 rather than 3,2" in before.stdout
     executed = reassign(*place, "--execute")
     assert executed.returncode == 0, executed.stdout + executed.stderr
     assert "Successfully started partition reassignments for orders-0,orders-2" in executed.stdout

@@ -94,10 +94,7 @@ def test_whatever_is_killed_in_between_it_goes_on_and_leaves_nothing_behind(clus
         cluster.kill(first)
         cluster.wait((cluster.folder / f"{first}.called").exists)
         _, error = cluster.end(again, code=5)
-        assert (
-            f"{leader} is not alive, and this restart has not drained it; the remaining brokers were not restarted"
-            in error
-        )
+        assert f"{leader} is not alive" in error
         assert f"--operation {restart}" in error
         cluster.start(leader)
         done, _ = cluster.end(cluster.begin(*command, "--operation", restart))

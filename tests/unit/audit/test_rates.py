@@ -31,13 +31,8 @@ def test_each_window_counts_its_own_minutes() -> None:
 def test_rows_for_people_put_verdicts_together() -> None:
     every = [Verdict.STALE_VERSION, Verdict.WRONG_BASE, Verdict.CONTROL, Verdict.ASSERT_EQUAL, Verdict.DUPLICATE]
     rows = grouped(rates_of(*((1_000, item) for item in every)).per_minute(1_000))
-    assert {name: row[0] for name, row in rows.items()} == {
-        "accepted": 0,
-        "rejected": 2,
-        "duplicates": 1,
-        "asserts": 1,
-        "control records": 1,
-    }
+    expected = {"accepted": 0, "rejected": 2, "duplicates": 1, "asserts": 1, "control records": 1}
+    assert {name: row[0] for name, row in rows.items()} == expected
 
 
 def test_partitions_that_are_read_one_after_the_other_count_alike() -> None:

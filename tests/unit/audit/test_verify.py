@@ -295,8 +295,5 @@ def test_places_of_a_cleaned_log_are_read_as_far_as_a_heartbeat_vouches_for_them
     left = [record for record in log.records if record.offset != 1]
     write_export(path, ExportHeader("t", {0: last + 1}, log.now_ms), left, now_ms=lambda: log.now_ms)
     found = [part.status for (part,) in check_words(read_export(path), words, compaction_lag_ms=LAG_MS)]
-    assert found == [
-        VerifyStatus.EQUAL,
-        VerifyStatus.EQUAL if vouched else VerifyStatus.INCOMPLETE,
-        VerifyStatus.BEYOND,
-    ]
+    expected = [VerifyStatus.EQUAL, VerifyStatus.EQUAL if vouched else VerifyStatus.INCOMPLETE, VerifyStatus.BEYOND]
+    assert found == expected

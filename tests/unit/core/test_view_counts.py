@@ -81,10 +81,8 @@ def test_a_life_with_every_move(log):
     assert log.write("t/n", id="end", version=highest + 1, base="ns", state="Deleted") is Verdict.ACCEPTED
     assert [key.name for key in log.view.existing()] == ["t/n"]
     log.create(highest + 2, "end", id_="ns2", children=RANGES)
-    assert {key.name: (key.state, key.version) for key in log.view.live()} == {
-        LOW: (State.UNASSIGNED, highest + 2),
-        HIGH: (State.UNASSIGNED, highest + 2),
-    }
+    expected = {LOW: (State.UNASSIGNED, highest + 2), HIGH: (State.UNASSIGNED, highest + 2)}
+    assert {key.name: (key.state, key.version) for key in log.view.live()} == expected
     began_anew = log.view.get(HIGH)
     assert (began_anew.forced, began_anew.bounds, began_anew.intent, began_anew.more) == (False, None, None, None)
     log.own(LOW, "b1")

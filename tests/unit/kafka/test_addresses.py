@@ -26,12 +26,8 @@ API_VERSIONS_ANSWER = bytes.fromhex("0000000a00000001" + "0000" + "00000000")
 
 
 def test_addresses() -> None:
-    assert addresses_of("a:1, b.example:9092,[::1]:3,SASL_SSL://c:4") == [
-        KafkaAddress("a", 1),
-        KafkaAddress("b.example", 9092),
-        KafkaAddress("::1", 3),
-        KafkaAddress("c", 4),
-    ]
+    expected = [KafkaAddress("a", 1), KafkaAddress("b.example", 9092), KafkaAddress("::1", 3), KafkaAddress("c", 4)]
+    assert addresses_of("a:1, b.example:9092,[::1]:3,SASL_SSL://c:4") == expected
     assert KafkaAddress("::1", 3).text == "[::1]:3"
     assert KafkaAddress("a", 1).text == "a:1"
     assert addresses_of("a" * 253 + ":65535") == [KafkaAddress("a" * 253, 65_535)]

@@ -335,10 +335,8 @@ def test_the_queue_is_bounded() -> None:
     rig = Rig(producer_queue_records=3)
     rig.append(*range(1, 10))
     failed = rig.inbox.wait_answers(2)
-    assert [(answer.token, answer.never_written) for answer in failed if isinstance(answer, AppendFailed)] == [
-        (8, True),
-        (9, True),
-    ]
+    expected = [(8, True), (9, True)]
+    assert [(answer.token, answer.never_written) for answer in failed if isinstance(answer, AppendFailed)] == expected
     rig.writer.close(0.01)
     assert sorted(answer.token for answer in rig.inbox.inputs) == list(range(1, 10))
 
@@ -349,13 +347,8 @@ QUICK_MS = 100
 def test_what_could_not_be_sent_for_the_time_of_a_delivery_was_never_written(quick: Rig) -> None:
     quick.append(1, 2, 3, 4, 5)
     failed = [answer for answer in quick.inbox.wait_answers(5) if isinstance(answer, AppendFailed)]
-    assert {answer.token: answer.never_written for answer in failed} == {
-        1: False,
-        2: False,
-        3: False,
-        4: False,
-        5: True,
-    }
+    expected = {1: False, 2: False, 3: False, 4: False, 5: True}
+    assert {answer.token: answer.never_written for answer in failed} == expected
 
 
 @pytest.fixture

@@ -155,9 +155,7 @@ def test_unknown_speed_is_said_once(machine: Machine, caplog: pytest.LogCaptureF
     meter = HostMeter(root=machine.root)
     for now_s in range(4):
         meter.read(float(now_s))
-    assert [record.message for record in caplog.records if "nic_speed_gbit" in record.message] == [
-        "the speed of eth0 is not known, so bandwidth counts as 0 %; set extensions.balancer.load.nic_speed_gbit"
-    ]
+    assert sum("nic_speed_gbit" in record.message for record in caplog.records) == 1
 
 
 def test_this_machine() -> None:

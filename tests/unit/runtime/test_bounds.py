@@ -159,9 +159,7 @@ async def test_a_subscriber_who_takes_nothing_is_left_behind_by_size_and_told_wh
     assert len(watcher._items) == 100_000 // len(read.value or b"")
     for _ in range(len(watcher._items)):
         await watcher.next()
-    with pytest.raises(
-        ChangesError, match=r"too slow: 2 \(\d+ bytes\) are queued; the next is offset 0 of partition 0"
-    ):
+    with pytest.raises(ChangesError, match=r"too slow: .* offset 0 of partition 0"):
         await watcher.next()
 
 

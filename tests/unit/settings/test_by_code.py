@@ -49,9 +49,7 @@ async def test_the_deadline_of_hooks_is_an_argument() -> None:
     both = await refused(kafka=KAFKA, hook_settings={"deadline_s": 100}, repair={"in_flight_limit_s": 7})
     assert "hooks.deadline_s = 100.0, repair.in_flight_limit_s = 7.0" in str(both)
     wrong = await refused(kafka=KAFKA, hook_settings={"deadline_s": "soon"})
-    assert (
-        str(wrong) == "an argument: hooks.deadline_s=soon: not a number of seconds (allowed: more than 0, at most 600)."
-    )
+    assert "hooks.deadline_s=soon" in str(wrong)
 
 
 async def test_the_listed_groups_are_arguments_that_are_taken() -> None:

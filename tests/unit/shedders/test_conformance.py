@@ -225,10 +225,8 @@ class Middle(Mine):
 
 
 def test_split_algorithms_are_tried_too() -> None:
-    assert broken_rules(Middle, "split") == [
-        "its positions lie strictly inside",
-        "its answers do not depend on the order of topics",
-    ]
+    expected = ["its positions lie strictly inside", "its answers do not depend on the order of topics"]
+    assert broken_rules(Middle, "split") == expected
 
 
 def test_impure_modules_are_found_by_what_they_import(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

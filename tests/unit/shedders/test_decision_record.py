@@ -92,10 +92,8 @@ def test_a_record_says_what_was_decided() -> None:
     )
     assert (record.id, record.subject, record.term, record.leader, record.cycle) == (IDS[1], "shed", 7, "b1", 1)
     assert (record.label, record.reason, record.skipped) == ("Success", "Overloaded", None)
-    assert [(move.bundle, move.destination, move.planned, move.operation) for move in record.moves] == [
-        (ONE, "b2", "b2", "op-1"),
-        (TWO, None, "b3", None),
-    ]
+    expected = [(ONE, "b2", "b2", "op-1"), (TWO, None, "b3", None)]
+    assert [(move.bundle, move.destination, move.planned, move.operation) for move in record.moves] == expected
     assert record.moves[0].outcome == "started"
     assert record.moves[0].refused is None
     assert record.moves[1].refused == "anti-affinity: b3 has one of them"

@@ -165,10 +165,7 @@ async def test_bad_requests(args: dict[str, Any]) -> None:
 
 async def test_an_unknown_broker() -> None:
     leader = Leader(FakeChannel(owned(1), ("b1", "b2")))
-    assert rejected(await leader.ask(broker="b9")) == (
-        "unknown-broker",
-        "no broker b9 is registered, and it serves no bundle",
-    )
+    assert rejected(await leader.ask(broker="b9"))[0] == "unknown-broker"
 
 
 async def test_who_does_not_lead_says_so() -> None:

@@ -217,10 +217,8 @@ def test_what_is_on_its_way_between_two_brokers_is_booked_where_it_goes() -> Non
     ]
     picture = PICTURE._replace(bundles=going)
     bookings = under_way(going, cluster_now(picture, ClusterInputs(), 5))
-    assert [(booking.bundle, booking.source, booking.destination) for booking in bookings] == [
-        (key(0), "b1", "b2"),
-        (key(1), "b1", "b2"),
-    ]
+    expected = [(key(0), "b1", "b2"), (key(1), "b1", "b2")]
+    assert [(booking.bundle, booking.source, booking.destination) for booking in bookings] == expected
 
 
 def test_reports_beyond_their_time_are_not_used() -> None:

@@ -191,11 +191,8 @@ def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
     extension = make_extension(load={"top_with_policies": configured})
     policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
     effective = EffectivePolicies(policies=policies, shed_with_policies=allowed)
-    assert [extension._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == [
-        kept,
-        kept,
-        False,
-    ]
+    expected = [kept, kept, False]
+    assert [extension._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == expected
     assert not extension._in_force.keeps(None, "t/gold")
 
 

@@ -158,10 +158,8 @@ async def test_of_an_exchange_nothing_comes_back_where_the_heavier_half_is_refus
     plan_once(world, BACK, heavy())
     await world.cycle()
     assert [request.name for request in world.channel.asked] == [key(0)]
-    assert [(outcome.bundle, outcome.result) for outcome in world.outcomes] == [
-        (key(0), "destination-not-accepting"),
-        (key(3), "abandoned"),
-    ]
+    expected = [(key(0), "destination-not-accepting"), (key(3), "abandoned")]
+    assert [(outcome.bundle, outcome.result) for outcome in world.outcomes] == expected
     assert key(0) in (world.outcomes[1].why or "")
     assert not world.balancer._lead.balance.booked.moves  # type: ignore[union-attr]
 
@@ -177,11 +175,8 @@ async def test_of_an_exchange_nothing_goes_where_nothing_may_come_back(world: Wo
     first.set_result(Done("x", "transferred"))
     await settle()
     assert [request.name for request in world.channel.asked] == [key(1)]
-    assert {outcome.bundle: outcome.result for outcome in world.outcomes} == {
-        key(1): "done",
-        key(0): "abandoned",
-        key(3): "abandoned",
-    }
+    expected = {key(1): "done", key(0): "abandoned", key(3): "abandoned"}
+    assert {outcome.bundle: outcome.result for outcome in world.outcomes} == expected
 
 
 async def test_who_stops_makes_no_half_of_an_exchange(world: World) -> None:
@@ -190,10 +185,8 @@ async def test_who_stops_makes_no_half_of_an_exchange(world: World) -> None:
     plan_once(world, BACK, heavy())
     await world.cycle()
     await world.balancer.close()
-    assert sorted((outcome.bundle, outcome.result) for outcome in world.outcomes) == [
-        (key(0), "unknown"),
-        (key(3), "abandoned"),
-    ]
+    expected = [(key(0), "unknown"), (key(3), "abandoned")]
+    assert sorted((outcome.bundle, outcome.result) for outcome in world.outcomes) == expected
 
 
 # --- a new leader -----------------------------------------------------------------------------------------------------

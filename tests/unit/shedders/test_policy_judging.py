@@ -56,9 +56,7 @@ def laid() -> Laid:
 def test_to_delete_is_refused_where_nobody_is_left_unless_one_insists(laid: Laid) -> None:
     assert laid.isolation("orders", "t/n", "b1") == []
     assert laid.isolation("others", "u/.*", "b[12]") == []
-    with pytest.raises(
-        CommandError, match=r"the remaining policies contradict each other: .*no broker may take"
-    ) as caught:
+    with pytest.raises(CommandError, match=r"contradict each other: .*no broker may take") as caught:
         laid.delete(PolicyKind.ISOLATION, "orders")
     assert "--force deletes it" in caught.value.hint
     assert laid.isolation("orders", "t/n", "b1") == []

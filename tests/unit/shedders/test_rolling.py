@@ -149,11 +149,8 @@ def steps(*brokers: str) -> list[str]:
 def test_one_after_the_other_the_leader_last(world: World) -> None:
     result = world.run()
     assert world.done == steps("b2", "b3", "b1")
-    assert [(item["broker"], item["before"], item["after"], item["moved"]) for item in result] == [
-        ("b2", "b2-1", "b2-2", 3),
-        ("b3", "b3-1", "b3-2", 3),
-        ("b1", "b1-1", "b1-2", 3),
-    ]
+    expected = [("b2", "b2-1", "b2-2", 3), ("b3", "b3-1", "b3-2", 3), ("b1", "b1-1", "b1-2", 3)]
+    assert [(item["broker"], item["before"], item["after"], item["moved"]) for item in result] == expected
     assert read_progress(None, RESTART).brokers == ["b1", "b2", "b3"]  # type: ignore[arg-type]
 
 
