@@ -6,6 +6,8 @@ layout into a virtual cluster and measuring every goal of the plan once, in the 
 `python -m tests.bench.partitions MODE REPLICAS` is the worker.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import time

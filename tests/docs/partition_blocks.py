@@ -1,5 +1,7 @@
 """The tables of design/evidence/partitions-quality.md, from the figures that were kept, and that of design/partitions.md."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Draws the picture of the plan in partitions.md: `python -m tests.docs.partition_picture` (or `make docs`)."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

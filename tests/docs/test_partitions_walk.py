@@ -26,6 +26,7 @@ TOPICS = {"logs": 6, "orders": 6}
 
 def _parts() -> dict[str, list[str]]:
     found = _SECTION.search((ROOT / "design/partitions.md").read_text(encoding="utf-8"))
+    assert found is not None
     return parts_of(found.group(1))
 
 

@@ -117,6 +117,8 @@ def test_one_run_at_a_time(folder: Path, script: Script) -> None:
     with subprocess.Popen(
         ["flock", str(folder / "state/lock"), "cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
         other.stdin.write(b"locked\n")
         other.stdin.flush()
         assert other.stdout.readline() == b"locked\n"

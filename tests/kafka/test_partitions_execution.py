@@ -4,6 +4,8 @@ One cluster for all of it; each test goes on from the layout that the last one h
 planned one in the end, every record is there as it was, throttles are gone.
 """
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import json

@@ -1,6 +1,8 @@
 """Several log directories on each of three real nodes: what is planned is carried out, also when the tool is killed; nothing goes
 to a cordoned directory."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,7 @@
 """What is asked of a random cluster, and everything that has to hold of the plan; used by the check and its short form."""
 
+from __future__ import annotations
+
 import itertools
 import random
 import time

@@ -1,5 +1,7 @@
 """Random Kafka clusters, each made from its seed: small and awkward ones to check plans on, a big one to measure with."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,5 +1,7 @@
 """Figures of plans that the documentation shows: design/evidence/partitions-figures.json, by what made them."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,8 @@ KEPT = Path(__file__).parents[2] / "design" / "evidence" / "partitions-figures.j
 
 
 def kept(path: Path = KEPT) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return figures
 
 
 def keep(name: str, figures: Any, path: Path = KEPT) -> None:
