@@ -4,8 +4,6 @@ Each call is sent to the application over fakes: none may be answered with a ser
 status or body that the description does not have, and the memory may not grow with the number of calls.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

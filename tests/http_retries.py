@@ -5,8 +5,6 @@ each call to one broker after the other, with the same `Idempotency-Key`, until 
 is judged: each call acted at most once, exactly once where its answer says so, and all answers to a call are the same.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

@@ -6,8 +6,6 @@ fits together, and has a licence of the list below. None of this tells whether a
 the advisory service is for, and where it cannot be reached this says so and passes.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

@@ -5,8 +5,6 @@ which functions of this project are called. What is called while nothing happens
 unless the same file also has functions that only the transfer calls.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -4,8 +4,6 @@
 budget is lowered by hand in the same commit. The budget of the whole `product` never grows.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

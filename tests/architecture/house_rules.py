@@ -4,8 +4,6 @@
 mended from it, and refuses to add anything.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -214,7 +212,7 @@ def dangling_in(text: str) -> int:
 HOUSE_WORDS = re.compile(
     r"\b(?:told|anew|nobody|somebody|whoever|reckons?|reckoned|sets? out|goes by|go by|lays? down|laid down|bur(?:y|ies|ied)|"
     r"so long after|so many|so often|stands? apart|stands? there|beside it|besides|"
-    r"(?<!there )is no (?!longer|such|other)[a-z]+|say [A-Z]+|is wanted, found|comes? to rest|on (?:its|their) way)\b",
+    r"(?<!there )is no (?!longer|such|other)[a-z]+|say [A-Z]+|is wanted, found|comes? to rest|on (?:its|their) way)\b"
 )
 STABLE_WORDS = frozenset({"nobody", "somebody", "not told", "anew"})
 """Codes in records, reports and traces of runs that readers of earlier versions know; pages show them as `code`."""
@@ -243,9 +241,7 @@ def _texts(of: ast.Module) -> Iterator[str]:
 
 
 NAMES = {"told", "one", "found", "made", "standing", "wish", "given", "it", "said", "tell"}
-NAMES_KEPT = {
-    "shedders.decisions.explanation": "`said` is a field of a command's JSON",
-}
+NAMES_KEPT = {"shedders.decisions.explanation": "`said` is a field of a command's JSON"}
 
 
 def house_names() -> Offenders:

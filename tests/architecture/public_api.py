@@ -1,7 +1,5 @@
 """Lists the public API: `python -m tests.architecture.public_api` (or `make docs`) writes public_api.txt."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator

@@ -27,9 +27,7 @@ def test_a_folder_that_grew_or_is_new_is_seen(tmp_path: Path):
     }
     assert exceeded(now, now) == {}
     assert exceeded({**now, "shedders/fold": {"lines": 6, "files": 1}}, now) == {"shedders/fold lines": "7 of 6"}
-    assert set(exceeded({"product": now["product"], "shedders": now["shedders"]}, now)) == {
-        "shedders/fold lines",
-        "shedders/fold files",
-    }
+    expected = {"shedders/fold lines", "shedders/fold files"}
+    assert set(exceeded({"product": now["product"], "shedders": now["shedders"]}, now)) == expected
     assert spare({**now, "gone": {"lines": 0, "files": 0}}, now) == {"gone": 0}
     assert spare({**now, "product": {"lines": 9 + SPARE_LINES, "files": 2}}, now) == {"product": 1 + SPARE_LINES}

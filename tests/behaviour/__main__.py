@@ -8,8 +8,6 @@ A digest covers what other processes and the log see: records, offsets, times, v
 people, so a better sentence changes no digest. It ends with 1 where a digest differs, and names the first seeds or files.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

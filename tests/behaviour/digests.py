@@ -1,7 +1,5 @@
 """Digests of what the product does, without texts for people."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`python -m tests.bench [NAME ...]`: measure, print a table, and write the figures as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import signal
 import sys

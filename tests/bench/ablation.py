@@ -5,8 +5,6 @@ kept if more than `MORE_THAN` scenarios need it: without it they are less even b
 (load moved or split) is larger by `CHURN` of it.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -3,8 +3,6 @@
 `python -m tests.bench.bare_reader BOOTSTRAP TOPIC`
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

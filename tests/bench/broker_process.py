@@ -4,8 +4,6 @@ It embeds the library as a broker would, with hooks that only note the time. One
 input, one JSON value goes out for each.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ Three brokers. Idle; then a storm over namespaces that lie in all partitions; th
 repaired; then a broker joins what was written. Times by the wall depend on the cores that are there; processor time does not.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """Broker processes of a measurement, spoken to line by line."""
 
-from __future__ import annotations
-
 import json
 import select
 import subprocess

@@ -3,8 +3,6 @@
 The expiry counts from the last heartbeat before the kill, so that the net figure may be below zero by one interval.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

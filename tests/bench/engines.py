@@ -6,8 +6,6 @@ and made from these sources, with the accelerator.
 `python -m tests.bench.engines BUNDLES` is the worker.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -18,8 +18,6 @@ Reports are made of these each time, so that only bundles' CPU is estimated; as 
 a broker are known. Meta's `rebalancer` is no judge here: it needs Python 3.12, and being a local search it proves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random

@@ -4,8 +4,6 @@ It does what `broker_process` does, and measures itself meanwhile: a task that s
 the loop was held by anybody, and a thread samples the resident memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys
@@ -218,8 +216,7 @@ class Flooded(Broker):
 
 
 async def _end_of(asked: Any) -> Outcome:
-    outcome: Outcome = await (await asked).outcome(120)
-    return outcome
+    return await (await asked).outcome(120)
 
 
 async def _counted(asked: list[asyncio.Future[Any]]) -> dict[str, int]:

@@ -4,8 +4,6 @@ Every flood comes three times in one process: in half of its size, and twice in 
 adds nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 import time

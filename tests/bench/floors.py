@@ -1,7 +1,5 @@
 """What Kafka itself takes: records appended at once by one client, and read back by it."""
 
-from __future__ import annotations
-
 import time
 
 from confluent_kafka import Consumer, Producer, TopicPartition

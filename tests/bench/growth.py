@@ -3,8 +3,6 @@
 `python -m tests.bench.growth BUNDLES` is the worker.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import sys

@@ -5,8 +5,6 @@ the same client, while as many bare clients as there are other brokers read the 
 readers than brokers, and each of them costs Kafka and the cores a fetch a record. The aim is held against the first.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The admin API of a broker: reads, an action beside the command, and what 200 readers of changes cost its loop and processor."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

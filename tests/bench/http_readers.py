@@ -1,7 +1,5 @@
 """Readers of `/v1/changes` in a process of their own, until a line comes on standard input."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

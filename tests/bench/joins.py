@@ -1,7 +1,5 @@
 """Joining a log that the cleaner has been at: time and bytes against the number of records that are left of it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The figures that the documentation shows: kept as they were measured, lane by lane, with the machine's facts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The Kafka that the measurements run on: an embedded broker of their own."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Brokers come one by one so that each departure and death concerns so many bundle
 watched: a broker that is busy, but reads and writes, has to stay in normal mode.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

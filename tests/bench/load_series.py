@@ -1,7 +1,5 @@
 """Load of live brokers over time, with the moves: read from the brokers once a second."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Looks a topic up again and again in one broker, and notes how long an answer took and who was named when."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Rounds, medians, and figures with what they are held against."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

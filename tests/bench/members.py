@@ -8,8 +8,6 @@ each `top_interval_s`.
 `python -m tests.bench.members BOOTSTRAP CHANNEL COUNT REPORTS` is the writing process; it ends with its standard input.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import select

@@ -1,7 +1,5 @@
 """Memory of a bundle in a view, in a process of its own: `python -m tests.bench.memory LOG BUNDLES FLAG` is the worker."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Kafka stands still for a minute (SIGSTOP): lookups meanwhile, changes of ownership, and the time back to normal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile

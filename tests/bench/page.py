@@ -1,7 +1,5 @@
 """The live page at many bundles: from a change to the pixel, what the browser's main thread and the broker pay for it."""
 
-from __future__ import annotations
-
 import asyncio
 import bisect
 import json

@@ -1,7 +1,5 @@
 """Process of the lane `page`: serves the page over a simulated cluster of many bundles whose owners change all the time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

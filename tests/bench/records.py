@@ -1,7 +1,5 @@
 """A realistic log of the channel: assignments, transfers, unloads, lost races, asserts and heartbeats on many bundles."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Iterator

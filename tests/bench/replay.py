@@ -1,7 +1,5 @@
 """Replay of a long log of many bundles against clients that only consume it, or only parse it."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Modes: `bare` only consumes, `parse` consumes and parses the JSON, `parse-json` 
 runtime steps it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -6,8 +6,6 @@ is the time from the start of the old owner's `on_release` to the new owner's `o
 if no broker admits it within `PATIENCE_S`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import threading

@@ -1,7 +1,5 @@
 """What a router answers and costs beside a member, how soon it knows of a move, and what its clients meet through a drain."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 those of `tests.bench.broker_process`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

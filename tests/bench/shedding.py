@@ -6,8 +6,6 @@ between the rounds. Machines and their neighbours differ, the ratio hardly does.
 `python -m tests.bench.shedding KIND NAME SIZE` is the worker.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """How far the Spark view is behind the log, at a trigger of one second: from the log's time to the pointer that covers it."""
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time

@@ -3,8 +3,6 @@
 The log lies in a topic and in an archive, as the job table-view writes it, but for the verdicts, which the audit does not read.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -4,8 +4,6 @@ Modes: `count` is a Spark job that only reads the topic and counts, `spark` and 
 `count-archive` and `spark-archive` read the archive of this table.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

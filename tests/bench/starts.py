@@ -1,7 +1,5 @@
 """Start of broker processes until they are ready, one after the other, and what one holds in memory."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Storms of assignments, splits, and lookups from memory, in the shape of Pulsar's figures."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Transfers in the shape of Pulsar's figures: three brokers, one topic with a client, lookups at every broker meanwhile."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

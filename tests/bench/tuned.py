@@ -8,8 +8,6 @@ of `shedders.contest.contenders.PAIRS` takes part with its defaults and with eac
 fact, by the same runs that it is judged by, which is in its favour.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

@@ -13,8 +13,6 @@ A command may follow settings of the environment: `$ COLUMNS=80 statechannel ...
 `REWRITE_CASES=1` in the environment rewrites what is expected: read the diff.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass, field

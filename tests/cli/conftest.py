@@ -43,5 +43,4 @@ def closed_port() -> int:
     """A port on loopback where nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return probe.getsockname()[1]

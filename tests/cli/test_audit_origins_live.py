@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ pytestmark = pytest.mark.kafka
 LOWER_KEY = f"{NAMESPACE}/{LOWER}"
 
 
-def test_the_topics_say_who_asked(
-    kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_topics_say_who_asked(kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch, tmp_path):
     point = EntryPoint("decisions", "shedders.cli.plugins:decisions", origins.GROUP)
     monkeypatch.setattr(origins, "entry_points", lambda group: [point])
     client = ClientSettings(kafka.bootstrap_servers)
@@ -63,11 +60,8 @@ def test_the_topics_say_who_asked(
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["counts"] == {"decision": 1, "request": 2, "repair": 1, "lookup": 2, "none": 1}
-    assert [(source["name"], source["since_ms"]) for source in document["sources"]] == [
-        ("decisions", 0),
-        ("requests", 0),
-        ("registry", 0),
-    ]
+    expected = [("decisions", 0), ("requests", 0), ("registry", 0)]
+    assert [(source["name"], source["since_ms"]) for source in document["sources"]] == expected
     mine = json.loads(run("audit", "origins", *place, "--by", "ann@desk", "--output", "json").stdout)
     assert mine["counts"] == {"request": 2}
     nobody = run("audit", "origins", *place, "--by", "ann")
@@ -87,16 +81,13 @@ def test_the_topics_say_who_asked(
     file = tmp_path / "ev.jsonl"
     exported = run("export", str(file), *place, "--with-topics")
     assert exported.exit_code == 0, exported.output
-    assert {path.name for path in tmp_path.glob("ev*")} == {
-        "ev.jsonl",
-        *(f"ev.{role}.jsonl" for role in ("registry", "requests", "policies", "decisions")),
-    }
+    expected = {"ev.jsonl", *(f"ev.{role}.jsonl" for role in ("registry", "requests", "policies", "decisions"))}
+    assert {path.name for path in tmp_path.glob("ev*")} == expected
 
     def answer(*command: str) -> dict[str, Any]:
         told = run(*command, "--file", str(file), "--output", "json")
         assert told.exit_code == 0, told.output
-        loaded: dict[str, Any] = json.loads(told.stdout)
-        return loaded
+        return json.loads(told.stdout)
 
     alone = answer("audit", "origins")
     assert (alone["counts"], alone["sources"]) == (document["counts"], document["sources"])
@@ -108,11 +99,8 @@ def test_the_topics_say_who_asked(
     assert [step["decision"] is not None for step in steps if step["operation"] == "op-move"] == [True]
     assert [row["id"] for row in answer("decisions", "--since", "30d")["decisions"]]
     changes = answer("policy", "history")["changes"]
-    assert [(row["what"], row["by"], row["why"]) for row in changes] == [
-        ("set", "ann@desk", ""),
-        ("set", "ann@desk", ""),
-        ("deleted", "bob@desk", "the sale is over"),
-    ]
+    expected = [("set", "ann@desk", ""), ("set", "ann@desk", ""), ("deleted", "bob@desk", "the sale is over")]
+    assert [(row["what"], row["by"], row["why"]) for row in changes] == expected
     assert "note" not in run("policy", "history", "--file", str(file)).stderr
     assert {gap["requested_by"] for gap in answer("audit", "gaps")["gaps"] if gap["operation"] == "op-unload"} == {
         "ann@desk"

@@ -14,9 +14,7 @@ from statechannel.replay.part import each_of
 from tests.unit.audit.test_story import LOWER, NAMESPACE, UPPER, Log
 
 
-def test_bundles_names_who_declined_one_without_an_owner(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundles_names_who_declined_one_without_an_owner(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     log = Log()
     log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
     log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b1")

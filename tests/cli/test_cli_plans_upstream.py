@@ -32,10 +32,8 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
     )
     assert said in run(*asked, "--strategy", "overload").stderr
     document = json.loads(run(*asked, "--strategy", "overload", "--output", "json").stdout)
-    assert (document["settings"]["upstream"], [remark for remark in document["remarks"] if said in remark]) == (
-        False,
-        document["remarks"][-1:],
-    )
+    expected = (False, document["remarks"][-1:])
+    assert (document["settings"]["upstream"], [remark for remark in document["remarks"] if said in remark]) == expected
     for right in (asked, (*asked, "--strategy", "overload", "--set", "upstream=true")):
         assert "its own way" not in run(*right).stderr
     placing = ("place", "plan", "--snapshot", "s.json", "--profile", "upstream-extensible", "--strategy", "avg")
@@ -57,9 +55,7 @@ def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run:
         ({"split": {"topic-count-equally-divide": {"hits": {"t/n/0x00000000_0xffffffff": 8}}}}, False),
     ],
 )
-def test_what_splits_remember_is_read_of_the_part_else_of_the_algorithm(
-    memory: dict[str, Any], cut: bool, run: Run
-) -> None:
+def test_what_splits_remember_is_read_of_the_part_else_of_the_algorithm(memory: dict[str, Any], cut: bool, run: Run):
     whole = {"owner": "a", "stats": {"topics": 2000}}
     Path("hot.json").write_text(
         json.dumps(

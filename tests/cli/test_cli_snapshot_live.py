@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -200,11 +199,3 @@ def test_a_channel_that_does_not_exist(kafka: Kafka, topic_prefix: str, run: Run
     assert "does not exist" in result.stderr
     assert "hint: " in result.stderr
     assert result.stdout == ""
-
-
-def test_a_kafka_that_is_away(run: Run, closed_port: int) -> None:
-    Path("quick.toml").write_text("[kafka]\ncommand_timeout_s = 1\n")
-    place: tuple[Any, ...] = ("--bootstrap-servers", f"127.0.0.1:{closed_port}", "--config", "quick.toml")
-    result = run("snapshot", "take", *place, "-o", "s.json")
-    assert result.exit_code == ExitCode.KAFKA_AWAY
-    assert not Path("s.json").exists()

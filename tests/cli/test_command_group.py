@@ -70,9 +70,7 @@ def test_a_lookup_loads_what_it_needs(last: tuple[str, ...], closed_port: int, t
     assert _unneeded(ended.stdout) == set()
 
 
-def test_the_library_of_the_environments_settings_is_loaded_for_lists_and_mappings_only(
-    closed_port: int, tmp_path: Path
-) -> None:
+def test_the_library_of_the_environments_settings_is_loaded_for_lists_and_mappings_only(closed_port: int, tmp_path):
     here = {"STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{closed_port}"}
     ended = _lookup(tmp_path, "tenant/ns/topic", **here)
     assert here["STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS"] in ended.stderr
@@ -259,9 +257,7 @@ def test_where_the_output_has_no_room_that_is_said(output: str) -> None:
     assert b"bug" not in ended.stderr
 
 
-def test_a_variable_that_is_no_text_is_named_and_not_told(
-    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_is_no_text_is_named_and_not_told(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch):
     for name in ("STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS", "STATECHANNEL_EMBEDDED__FOLDER"):
         with monkeypatch.context() as patched:
             patched.setenv(name, "secret\udcff:1")

@@ -86,9 +86,7 @@ def test_without_a_terminal_only_what_is_final_needs_yes(monkeypatch: pytest.Mon
         assert "--yes" in refused.value.hint
 
 
-def test_a_dry_run_ends_the_command_and_asks_nothing(
-    typed: Callable[[str], Terminal], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_ends_the_command_and_asks_nothing(typed: Callable[[str], Terminal], capsys):
     screen = typed("")
     assert not ask(dry_run=True, final=True)
     assert capsys.readouterr().out == "b1 would release t/n/x\n"

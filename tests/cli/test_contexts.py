@@ -36,21 +36,15 @@ def test_list_and_use(run: Run) -> None:
     assert run("context", "use", "live").stdout == "context live is in use\n"
     listed = json.loads(run("context", "list", "--output", "json").stdout)
     assert (listed["file"], listed["current"]) == ("contexts.toml", "live")
-    assert [(row["name"], row["current"], row["channel"]) for row in listed["contexts"]] == [
-        ("lab", False, "x"),
-        ("live", True, None),
-    ]
+    expected = [("lab", False, "x"), ("live", True, None)]
+    assert [(row["name"], row["current"], row["channel"]) for row in listed["contexts"]] == expected
     written = TWO.replace('  current = "lab"\n', "")
     assert Path("contexts.toml").read_text() == f'current = "live"\n{written}', "the rest of the file stays as it is"
-    assert [line.split()[:2] for line in run("context", "list").stdout.splitlines()[1:]] == [
-        ["lab", "lab:1"],
-        ["*", "live"],
-    ]
+    expected = [["lab", "lab:1"], ["*", "live"]]
+    assert [line.split()[:2] for line in run("context", "list").stdout.splitlines()[1:]] == expected
 
 
-def test_flags_win_over_the_environment_and_that_over_the_context(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_flags_win_over_the_environment_and_that_over_the_context(run: Run, monkeypatch, tmp_path):
     file = tmp_path / "own.toml"
     file.write_text('[kafka]\nbootstrap_servers = "file:1"\n[membership]\nexpiry_s = 9\n')
     assert settings().kafka.bootstrap_servers is None
@@ -67,9 +61,7 @@ def test_flags_win_over_the_environment_and_that_over_the_context(
     assert settings(bootstrap="flag:1").kafka.bootstrap_servers == "flag:1"
 
 
-def test_the_settings_file_of_a_context_is_named_from_the_folder_of_the_contexts(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_settings_file_of_a_context_is_named_from_the_folder_of_the_contexts(run: Run, tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text("[membership]\nexpiry_s = 9\n")
     (tmp_path / "contexts.toml").write_text(
         'current = "lab"\n[contexts.lab]\nbootstrap_servers = "lab:1"\nconfig = "own.toml"\n'

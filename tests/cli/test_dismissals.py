@@ -37,8 +37,7 @@ def reply(number: int, outcome: Outcome) -> Reply:
 
 
 def lost() -> Registry:
-    found: Registry = registry(*BEATS)["registry"]
-    return found
+    return registry(*BEATS)["registry"]
 
 
 def lost_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +95,7 @@ def test_status_and_doctor_say_who_dismissed_it(monkeypatch: pytest.MonkeyPatch)
     assert fields["dismissed"] == [
         {"broker": "b2", "incarnation": "b2-1", "at_ms": NOW_MS, "by": "ann@desk", "reason": "disk gone"}
     ]
-    assert {"at_ms": NOW_MS, "kind": "dismissed", "message": "b2 was dismissed by ann@desk: disk gone"} in fields[
-        "incidents"
-    ]
+    assert (NOW_MS, "dismissed") in [(incident["at_ms"], incident["kind"]) for incident in fields["incidents"]]
 
 
 def test_a_dry_run_refuses_as_the_leader_would(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,6 @@ class Watching:
         self.seen: list[dict[str, Any]] = []
 
     def until(self, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        assert self.process.stdout is not None
         ends_s = time.monotonic() + WAIT_S
         for line in self.process.stdout:
             self.seen.append(json.loads(line))
@@ -79,9 +78,7 @@ def bad(findings: dict[str, list[dict[str, Any]]], severity: str) -> set[str]:
     return {check for check, finding in findings.items() if any(item["severity"] == severity for item in finding)}
 
 
-def test_a_cluster_that_falls_ill(
-    cluster: BrokerCluster, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_falls_ill(cluster: BrokerCluster, own_kafka: KafkaServer, monkeypatch: pytest.MonkeyPatch):
     lonely = doctor(cluster, "--timeout", str(WAIT_S), code=31)
     assert bad(lonely, "error") == {"brokers"}
     place = list(cluster.place)
@@ -128,7 +125,6 @@ def test_a_cluster_that_falls_ill(
         watching.until(lambda item: (item["orphans"], item["assigned"]) == (0, 4))
 
         own_kafka_pid = own_kafka.pid
-        assert own_kafka_pid is not None
         os.kill(own_kafka_pid, signal.SIGSTOP)
         try:
             blind = watching.until(lambda item: item["blind_since_ms"] is not None)

@@ -44,9 +44,7 @@ def test_sentences_that_wrap_are_indented(capsys: pytest.CaptureFixture[str], mo
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == NARROW.splitlines()
 
 
-def test_people_see_the_worst_first_and_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_people_see_the_worst_first_and_what_to_do(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     sick = with_topic(led(60), CHANNEL, message_timestamp_type="CreateTime")
     wanted = ("topics", "leader", "patience")

@@ -1,7 +1,5 @@
 """A drain, and its dry run, say when they fill a broker over its capacity."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -66,14 +66,8 @@ def test_text_wraps_where_it_has_room_beside_the_others() -> None:
 
 def test_a_very_narrow_one_has_a_list_of_facts_for_each_row() -> None:
     rows = [("b1", toned("alive"), 8), ("b2", None, 0)]
-    assert drawn(FittedTable(("broker", "state", "bundles"), rows), 18) == [
-        "broker   b1",
-        "state    alive",
-        "bundles  8",
-        "",
-        "broker   b2",
-        "bundles  0",
-    ]
+    expected = ["broker   b1", "state    alive", "bundles  8", "", "broker   b2", "bundles  0"]
+    assert drawn(FittedTable(("broker", "state", "bundles"), rows), 18) == expected
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -104,11 +98,8 @@ def test_no_line_is_longer_than_the_terminal_and_no_character_is_lost(
 
 def test_facts_wrap_beside_their_title() -> None:
     facts = [("leader", "b1, term 73"), ("remark", "a longer remark that does not fit one line")]
-    assert drawn(fact_list(facts), 40) == [
-        "leader  b1, term 73",
-        "remark  a longer remark that does not",
-        "        fit one line",
-    ]
+    expected = ["leader  b1, term 73", "remark  a longer remark that does not", "        fit one line"]
+    assert drawn(fact_list(facts), 40) == expected
     assert len(drawn(fact_list(facts, wide=True), 40)) == 2
 
 

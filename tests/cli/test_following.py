@@ -1,7 +1,5 @@
 """What a command that follows the channel makes of a cold start that another process marks (protocol.md section 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

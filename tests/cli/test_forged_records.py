@@ -1,7 +1,5 @@
 """Records in a broker's name that it did not write: its event, and what status and the page say of them for an hour."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -78,9 +76,7 @@ SENTENCE = (
     ],
     ids=["now", "left", "restarted", "an hour ago"],
 )
-def test_status_and_page_say_it_for_an_hour_also_of_a_process_that_has_ended(
-    beats: list[tuple[float, dict[str, Any]]],
-) -> None:
+def test_status_and_page_say_it_for_an_hour_also_of_a_process_that_has_ended(beats: list[tuple[float, dict[str, Any]]]):
     assert said(*beats, NOW) == ([SENTENCE], [SENTENCE])
 
 

@@ -37,11 +37,8 @@ def test_a_gap_is_printed_as_it_opens_and_as_it_ends() -> None:
 def test_a_gap_between_two_readings_is_one_line_and_lines_are_in_order() -> None:
     seen = GapsSeen()
     assert events(seen, 1_000) == []
-    assert events(seen, 2_000, gap(1_900), gap(1_100, 1_500), gap(1_050, 1_800)) == [
-        ("ended", 1_100),
-        ("ended", 1_050),
-        ("opened", 1_900),
-    ]
+    expected = [("ended", 1_100), ("ended", 1_050), ("opened", 1_900)]
+    assert events(seen, 2_000, gap(1_900), gap(1_100, 1_500), gap(1_050, 1_800)) == expected
 
 
 def test_with_a_beginning_gaps_that_had_ended_are_printed_too() -> None:
@@ -66,9 +63,7 @@ def test_lines_say_when_what_and_for_how_long() -> None:
 
 
 @pytest.mark.parametrize("output", [Output.TABLE, Output.JSON])
-def test_in_a_pipe_each_event_is_one_line_and_an_outage_is_reported_once(
-    output: Output, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_pipe_each_event_is_one_line_and_an_outage_is_reported_once(output: Output, capsys, monkeypatch):
     readings: list[list[dict[str, Any]] | None] = [[gap(900)], None, None, [gap(900, 950)]]
 
     def read() -> tuple[screen.Draw, dict[str, Any]]:

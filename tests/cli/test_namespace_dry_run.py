@@ -55,9 +55,7 @@ def test_what_would_be_created(create: Callable[..., Result]) -> None:
         ),
     ],
 )
-def test_what_the_leader_would_refuse(
-    create: Callable[..., Result], name: str, words: tuple[str, ...], sentence: str
-) -> None:
+def test_what_the_leader_would_refuse(create: Callable[..., Result], name: str, words: tuple[str, ...], sentence: str):
     refused = create(name, *words)
     assert refused.exit_code == ExitCode.REJECTED
     assert sentence in refused.stderr

@@ -64,9 +64,7 @@ def test_kafka_at_a_given_address_that_listens_and_does_not_answer_is_suspended(
         assert "hint: The process of Kafka there is suspended or hangs; or the network" in result.stderr
         assert f"`ss -ltnp sport = :{suspended.getsockname()[1]}`" in result.stderr
         assert "kill -CONT" in result.stderr
-        assert (
-            f"error: UNKNOWN: Kafka at 127.0.0.1:{suspended.getsockname()[1]} has not answered since " in result.stderr
-        )
+        assert f"error: UNKNOWN: Kafka at 127.0.0.1:{suspended.getsockname()[1]}" in result.stderr
         assert ", when this command began, for " in result.stderr
         assert "Brokers that run go on serving what they serve, in safe mode" in result.stderr
         result = run("doctor", "--timeout", "1", *place)

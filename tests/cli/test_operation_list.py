@@ -1,7 +1,5 @@
 """What `operation list` selects, and what it says of what it leaves out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

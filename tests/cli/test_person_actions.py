@@ -1,7 +1,5 @@
 """`audit actions`: all that a person did, from every topic that says so; and the same in the report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -97,8 +95,7 @@ def run(*command: str) -> Result:
 def rows_of(path: Path, *options: str) -> list[dict[str, Any]]:
     answer = run("audit", "actions", "--file", str(path), "-o", "json", *options)
     assert answer.exit_code == 0, answer.output
-    rows: list[dict[str, Any]] = json.loads(answer.stdout)["actions"]
-    return rows
+    return json.loads(answer.stdout)["actions"]
 
 
 def short(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -135,10 +132,8 @@ def test_what_changes_nothing_is_left_out_with_a_note(path: Path) -> None:
 
 def test_without_a_name_all_are_listed_and_deletions_that_name_nobody_too(path: Path) -> None:
     rows = rows_of(path)
-    assert [(row["what"], row["by"]) for row in rows if row["by"] != ANN] == [
-        ("end override of cordon", ""),
-        ("unload", BOB),
-    ]
+    expected = [("end override of cordon", ""), ("unload", BOB)]
+    assert [(row["what"], row["by"]) for row in rows if row["by"] != ANN] == expected
     assert "who deleted a policy is not in exports" in run("audit", "actions", "--file", str(path)).stderr
     one = run("audit", "actions", "--by", BOB, "--file", str(path))
     assert "1 without a name: `statechannel audit actions` lists them" in one.stderr
@@ -150,21 +145,9 @@ def test_a_person_who_did_nothing_is_refused_with_those_who_did(by: str, hint: s
     assert (answer.exit_code, hint in answer.stderr) == (5, True)
 
 
-def test_an_empty_name_is_refused(path: Path) -> None:
-    for command in (("audit", "actions"), ("policy", "history")):
-        assert run(*command, "--by", " ", "--file", str(path)).exit_code == 2
-
-
-def test_a_file_that_is_no_export_is_refused(tmp_path: Path) -> None:
-    assert run("audit", "actions", "--file", str(tmp_path / "none.jsonl")).exit_code == 7
-
-
 def test_a_window_selects_by_log_time(path: Path) -> None:
-    assert [row["what"] for row in rows_of(path, "--until", f"{START_MS + 15}ms")] == [
-        "create-namespace",
-        "set pin",
-        "delete pin",
-    ]
+    expected = ["create-namespace", "set pin", "delete pin"]
+    assert [row["what"] for row in rows_of(path, "--until", f"{START_MS + 15}ms")] == expected
     answer = run("audit", "actions", "--since", "5", "--file", str(path))
     assert (answer.exit_code, "is an offset" in answer.stderr) == (2, True)
 

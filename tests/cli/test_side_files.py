@@ -1,7 +1,5 @@
 """Files beside an export: its digest covers them, and each command says what is edited, missing or of another export."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -156,9 +154,7 @@ def test_a_file_that_was_not_made_with_the_export_is_not_read(tmp_path: Path) ->
     assert (answer.exit_code, f"note: {registry} was not made with {path}" in answer.stderr) == (0, True)
 
 
-def test_an_export_of_an_earlier_version_is_read_with_a_note_and_verified_by_a_digest_for_each_file(
-    tmp_path: Path,
-) -> None:
+def test_an_export_of_an_earlier_version_is_read_with_a_note_and_verified_by_a_digest_for_each_file(tmp_path: Path):
     path, digest = export(tmp_path, covers=False)
     sides = [read_export(side_file(path, role)).header.digest or "" for role in (SideRole.REGISTRY, SideRole.REQUESTS)]
     answer = run("audit", "origins", "--every", "--file", str(path))

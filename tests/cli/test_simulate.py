@@ -206,9 +206,7 @@ def test_a_snapshot_takes_part_with_what_its_cluster_does_now(run: Run) -> None:
     [("list",), ("run", "tiny.toml"), ("compare", "tiny.toml"), ("generate", "--seed", "1", "--out", "d")],
     ids=" ".join,
 )
-def test_without_its_libraries_every_command_says_what_to_install(
-    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_without_its_libraries_every_command_says_what_to_install(run: Run, monkeypatch, words: tuple[str, ...]):
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:

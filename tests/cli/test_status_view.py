@@ -169,9 +169,7 @@ INCIDENTS = [
 ]
 
 
-def test_a_terminal_of_24_lines_shows_verdict_incidents_and_leader_and_says_what_it_leaves_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_terminal_of_24_lines_shows_verdict_incidents_and_leader_and_says_what_it_leaves_out(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     lost = figures(brokers=[broker("b1", leading=True), broker("b3", **LOST, heard_ago_ms=8_200)], incidents=INCIDENTS)
     lines = on_screen(lost, 80, 24)
@@ -240,9 +238,7 @@ REFUSED = {
 BY_ONE = {**REFUSED, "by": {"b1": "no disk"}, "not_asked": ["b2", "b3"]}
 
 
-def test_all_bundles_on_one_of_three_is_worth_a_note(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_bundles_on_one_of_three_is_worth_a_note(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     three = [broker("b1", bundles=18), broker("b2", bundles=0), broker("b3", bundles=0)]
     assert "b2 and b3 have no bundles, b1 has 18." in shown(figures(brokers=three), capsys)[1]
@@ -262,9 +258,7 @@ def test_the_bound_is_a_setting() -> None:
     assert ConditionLimits.of(load(flags=["observe.in_flight_slow_s=60"])).in_flight_ms == 60_000
 
 
-def test_a_cordoned_broker_accepts_no_bundles(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cordoned_broker_accepts_no_bundles(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "200")
     more = {"software": "1", "extensions": None, "urls": {}, "http": None, "api": None}
     rows = [broker("b1", cordoned=True, **more), broker("b2", cordoned=False, **more)]
@@ -278,9 +272,7 @@ def test_a_cordoned_broker_accepts_no_bundles(
 UNSERVED = {"bundles": 12, "assigned": 6, "brokers": ["b3", "b4", "b5"], "since_ms": AT - 2_000}
 
 
-def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without_service(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bundles_of_lost_owners_and_those_in_flight_to_a_lost_broker_are_without_service(monkeypatch):
     log = Log()
     log.write(NAMESPACE, "Active", children=[LOWER, UPPER])
     log.write(f"{NAMESPACE}/{LOWER}", "Assigning", to="b2")
@@ -420,9 +412,7 @@ def test_the_verdict_is_an_exit_code_on_request(
     assert (refused.exit_code, "exclude each other" in refused.stderr) == (2, True)
 
 
-def test_where_not_all_brokers_can_be_seen_trouble_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_not_all_brokers_can_be_seen_trouble_is(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     many = [broker(f"b{number:02}") for number in range(40)]
     many[20] |= {"mode": "safe"}

@@ -38,9 +38,7 @@ class Asked:
         return self._answers.pop(0)
 
 
-def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_back(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_back(monkeypatch, capsys):
     now_s = [100.0]
     monkeypatch.setattr(live_log.time, "monotonic", lambda: now_s[0])
     pulse = live_log.Pulse(

@@ -1,7 +1,5 @@
 """`make docs`: everything in README and design/ that is made from the code, and the listing of the public API."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The generated parts of the documentation, each made from the code that it describes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

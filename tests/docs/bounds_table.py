@@ -1,7 +1,5 @@
 """What waits or is kept in a broker, its bound, and what happens beyond it: the table of design/reference/bounds.md."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from statechannel.protocol.view import WRITERS_MAX

@@ -1,7 +1,5 @@
 """The shortest logs that need a rule, as `design/protocol.md` shows them; the explorer has found them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -3,8 +3,6 @@
 A part stands between `<!-- generated: name -->` and `<!-- end -->`; what stands between them is replaced.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

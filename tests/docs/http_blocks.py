@@ -1,7 +1,5 @@
 """The generated parts of design/http-api.md, and design/reference/openapi.json: made from the routes themselves."""
 
-from __future__ import annotations
-
 import json
 
 from statechannel.http_api.openapi import EVERYWHERE, OF_BODIES, document_of, public, reasons_of, shown_path

@@ -1,7 +1,5 @@
 """Generated parts of design/observability.md and of the alert rules: events, fields, metrics, alerts."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

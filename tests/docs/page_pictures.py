@@ -1,7 +1,5 @@
 """`make page-pictures`: design/pictures, the live page in incidents, as a headless browser shows it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

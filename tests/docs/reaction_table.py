@@ -1,7 +1,5 @@
 """The table of reactions, found out by asking the real engine: a state that names it, and hooks that return, raise or hang."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Tables of `design/records.md`. Where a field is required, and whether anything depends on its type, is asked of the codec."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The generated parts of design/reference/scenarios.md: fields out of the models, scenarios out of their files."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Pages of settings, made from their models: of brokers, of the balancer, of the rebalance planner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from textwrap import fill
 

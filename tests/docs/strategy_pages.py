@@ -1,7 +1,5 @@
 """Pages of strategies, made from their docstrings, and of the planner's goals, made from their table."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -21,8 +21,6 @@ BUNDLE = "t/n/0x00000000_0xffffffff"
 
 def example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, ROOT / f"design/examples/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -74,9 +72,7 @@ class Store:
         ((NOBODY, NOBODY), ChannelStoppedError(Stopped("closed", "by the test")), 503),
     ],
 )
-async def test_a_write_of_a_client(
-    answers: tuple[Admission | Redirect, ...], lookup: Exception | None, status: int
-) -> None:
+async def test_a_write_of_a_client(answers: tuple[Admission | Redirect, ...], lookup: Exception | None, status: int):
     store, channel = Store(highest=7), StubChannel(*answers, lookup=lookup)
     reply = await REQUESTS.ClientRequests(channel, store, "http").put(TOPIC, "value")
     assert reply.status == status
@@ -109,9 +105,7 @@ def test_log_lines_as_json() -> None:
 
 
 @pytest.mark.parametrize(("keeps", "lines"), [(None, 0), (True, 0), (False, 1)])
-def test_a_configuration_of_logging_keeps_the_lines_only_if_it_disables_no_loggers(
-    keeps: bool | None, lines: int
-) -> None:
+def test_a_configuration_of_logging_keeps_the_lines_only_if_it_disables_no_loggers(keeps: bool | None, lines: int):
     """What observability.md says of `dictConfig`; in a process of its own, as it would silence this one."""
     config: dict[str, Any] = {
         "version": 1,

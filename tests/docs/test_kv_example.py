@@ -344,7 +344,6 @@ class Brokers:
                 )
         for name in names:
             said = self.processes[name].stdout
-            assert said is not None
             line = said.readline()
             assert line.startswith(f"{name} serves at "), (line, (self._folder / f"{name}.log").read_text())
             self.urls[name] = line.split()[-1]

@@ -150,9 +150,7 @@ async def is_open(url: str) -> bool:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize("server", ["asyncio", "uvloop", "gunicorn", "aiohttp"])
-async def test_a_broker_hands_over_before_its_port_closes(
-    server: str, kafka: Kafka, topic_prefix: str, tmp_path: Path
-) -> None:
+async def test_a_broker_hands_over_before_its_port_closes(server: str, kafka: Kafka, topic_prefix: str, tmp_path: Path):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     servers = Servers(settings, tmp_path)
     pids = servers.start(server)

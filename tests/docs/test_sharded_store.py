@@ -23,8 +23,6 @@ TOPICS = [f"{NAMESPACE}/t{number}" for number in range(20)]
 
 def example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("sharded_store", ROOT / "design/examples/sharded_store.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -24,7 +24,6 @@ _COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 
 def _commands() -> list[str]:
     found = _SECTION.search((ROOT / "design/spark.md").read_text(encoding="utf-8"))
-    assert found is not None
     return [command for command in _COMMAND.findall(found.group(1)) if not command.startswith("make ")]
 
 

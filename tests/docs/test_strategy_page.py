@@ -15,7 +15,6 @@ def block(page: str, language: str) -> str:
     found = re.search(
         rf"^```{language}\n(.*?)^```", (DESIGN / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
-    assert found is not None
     return found.group(1)
 
 

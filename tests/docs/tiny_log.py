@@ -1,7 +1,5 @@
 """The real engine beside a log in memory: what it appends is read back at once. Tables of the documentation ask it."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import orjson

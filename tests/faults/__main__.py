@@ -1,7 +1,5 @@
 """`make faults`: real faults on real processes, run after run, until the time is over (design/evidence/faults.md)."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

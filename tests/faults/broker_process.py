@@ -6,8 +6,6 @@ librdkafka, the C library that speaks to Kafka, no longer end (tried with versio
 clock stays as it is, as on another machine.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

@@ -1,7 +1,5 @@
 """Broker processes of a run: each incarnation with its events, its log, and what was done to it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

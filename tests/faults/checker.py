@@ -3,8 +3,6 @@
 Each rule takes the evidence and returns sentences, one for each violation.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A topic's writer asks any broker who serves it, writes there, follows a hint to another, and asks again when nobody takes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random
@@ -185,8 +183,7 @@ class Clients:
                 time.monotonic_ns(),
             )
         )
-        owner_url: str | None = answer.get("url")
-        return owner_url
+        return answer.get("url")
 
     def _any_url(self) -> str | None:
         urls = [process.url for process in self._brokers() if process.url is not None]

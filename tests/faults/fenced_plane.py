@@ -5,8 +5,6 @@ From then on the broker answers reads from memory and writes through. So a secon
 and at one generation two owners overwrite each other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

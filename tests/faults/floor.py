@@ -4,8 +4,6 @@ One thread that may run anywhere tells nothing of a processor that the hyperviso
 one that wants little is never late, where others wait: what they waited for a processor the kernel counts (`waited_s`).
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

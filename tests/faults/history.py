@@ -1,7 +1,5 @@
 """What clients and brokers told, as it happened. Times are nanoseconds of the monotonic clock that all processes here share."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any

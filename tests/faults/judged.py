@@ -1,7 +1,5 @@
 """The log of a run as the audit judges it: what was accepted, and which process was given what."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

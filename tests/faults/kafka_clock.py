@@ -3,8 +3,6 @@
 Log times are Kafka's, so that the checker has to put them right again before it compares them with anything.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ Kafka tells its clients where to connect, so a proxy in front of its port is lef
 listener whose advertised port is that of its proxy.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

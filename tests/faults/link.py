@@ -6,8 +6,6 @@ There is no kept package on PyPI that brings such a proxy as a program (toxiprox
 expects to find), so this is a small one. Bytes that wait are bounded by what a pump has in hand and the sockets' buffers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """A copy of the channel's log, taken while it is written: what Kafka once showed must still be there in the end."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

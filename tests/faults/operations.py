@@ -1,7 +1,5 @@
 """What an operator does meanwhile: transfers, splits, unloads, namespaces that come and go, asked as commands ask."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

@@ -1,7 +1,5 @@
 """From a seed to what a run does: its cluster, and which fault comes when. The same seed is the same plan, always."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from typing import Any

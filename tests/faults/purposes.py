@@ -4,8 +4,6 @@ All clients of a broker have one client id, and a member has several connections
 consumer, one to the group's coordinator. A fault that cuts one of them apart has to know which is which.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from enum import StrEnum

@@ -6,8 +6,6 @@ to see that no call that ended before another was sent stands behind it: enough,
 is such an order.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

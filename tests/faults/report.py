@@ -3,8 +3,6 @@
 `python -m tests.faults.report FOLDER...` adds up several.
 """
 
-from __future__ import annotations
-
 import platform
 import sys
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """One run: a cluster of its own, faults after faults by the plan, and the evidence."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

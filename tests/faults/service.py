@@ -1,7 +1,5 @@
 """Intervals in which a process served a bundle, from its own record, and whether those of two processes overlap."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ children's generation fences the parent, too. Every write that arrived is in the
 `python -m tests.faults.storage JOURNAL` listens on a free port and prints it. One line of JSON in, one out, as the data plane.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

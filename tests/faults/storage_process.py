@@ -1,7 +1,5 @@
 """The campaign's side of the storage: its process, from the start of a run to the reading of its journal."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -36,7 +34,6 @@ class StorageProcess:
                 stderr=err,
                 start_new_session=True,
             )
-        assert process.stdout is not None
         port = process.stdout.readline()
         self.url = f"{PROTOCOL}://{LOOPBACK}:{int(port)}"
 

@@ -206,12 +206,8 @@ def test_the_storage_fences_by_place_and_keeps_a_journal(tmp_path: Path):
     path = tmp_path / "storage.jsonl"
     path.write_bytes(out.getvalue())
     journal = read_journal(path)
-    assert [(entry.value, entry.accepted) for entry in journal if entry.topic] == [
-        (1, True),
-        (2, True),
-        (3, False),
-        (4, True),
-    ]
+    expected = [(1, True), (2, True), (3, False), (4, True)]
+    assert [(entry.value, entry.accepted) for entry in journal if entry.topic] == expected
     calls = [wrote(value, value * 10, value * 10 + 5) for value in (1, 2, 4)]
     assert problems([*calls, replace(wrote(3, 30, 35), outcome=Outcome.FENCED)], journal) == []
     assert orjson.loads(out.getvalue().splitlines()[0])["bundle"] == WHOLE

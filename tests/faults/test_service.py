@@ -28,11 +28,8 @@ def test_a_record_is_read_as_intervals_from_the_first_to_the_last_yes(tmp_path: 
     path = tmp_path / "b1-1.served"
     path.write_bytes(b"\n".join(map(orjson.dumps, lines)) + b'\n{"at_ns": 7')
     services = read_record(path, "a", 1)
-    assert sorted(services, key=lambda service: (service.begin_ns, service.generation)) == [
-        served(1, LOWER, 3, 10, 40),
-        served(1, UPPER, 4, 30, 40),
-        served(1, LOWER, 5, 50, 60),
-    ]
+    expected = [served(1, LOWER, 3, 10, 40), served(1, UPPER, 4, 30, 40), served(1, LOWER, 5, 50, 60)]
+    assert sorted(services, key=lambda service: (service.begin_ns, service.generation)) == expected
     assert read_record(tmp_path / "never-written", "a", 1) == []
 
 

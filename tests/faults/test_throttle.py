@@ -85,8 +85,6 @@ def test_a_slow_disk_is_slow_for_this_process_alone(tmp_path: Path):
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "file")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
 
         def wrote_s() -> float:
             child.stdin.write("now\n")

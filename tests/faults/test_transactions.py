@@ -1,7 +1,5 @@
 """The junk of faults is rejected where its keys belong, and a record that Kafka may take back is known to be one."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

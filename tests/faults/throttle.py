@@ -5,8 +5,6 @@ stopping does the same to all its threads, but also keeps back what needs no dis
 slow.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

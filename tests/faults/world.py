@@ -1,7 +1,5 @@
 """The processes of one run, and what is asked of all of them together."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
@@ -103,8 +101,7 @@ class World:
         for process in self.brokers.up():
             answer = await self.clients.ask(process.url or "", "bundles", ASK_S)
             if answer.get("ok"):
-                bundles: dict[str, list[Any]] = answer["bundles"]
-                return bundles
+                return answer["bundles"]
         return {}
 
     async def unwell(self) -> list[str]:

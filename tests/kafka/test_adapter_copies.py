@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from statechannel.engine.effects import Append
@@ -94,9 +93,7 @@ async def times_in_log(channel: Channel) -> Counter[int]:
     return Counter(int(record.value or b"") for record in records[:-1])
 
 
-async def test_answers_that_come_too_late_make_no_copies(
-    tmp_path: Path, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_answers_that_come_too_late_make_no_copies(tmp_path, topic_prefix: str, monkeypatch):
     """One Kafka node was away, then takes records and answers none of them in time. The other node answers all the time.
 
     Once a record times out in librdkafka, it sends all others without an answer again, in each epoch once more.

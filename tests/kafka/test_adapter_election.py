@@ -165,12 +165,10 @@ def process(channel: Channel) -> Iterator[subprocess.Popen[str]]:
     finally:
         child.kill()
         child.wait()
-        assert child.stdout is not None
         child.stdout.close()
 
 
 def read_change(child: subprocess.Popen[str]) -> tuple[float, bool]:
-    assert child.stdout is not None
     at_s, elected = child.stdout.readline().split()
     return float(at_s), elected == "True"
 

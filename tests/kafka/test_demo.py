@@ -60,9 +60,6 @@ def test_demo_runs_through_and_what_it_keeps_can_be_used_and_ended(tmp_path: Pat
     address = re.search(r"export (STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS)=(\S+)", text)
     end = re.search(r"\$ kill ([\d ]+)\n", text[text.index("To end it") :])
     kafka_folder = re.search(r"kafka down --folder (\S+)", text)
-    assert address is not None
-    assert end is not None
-    assert kafka_folder is not None
     pids = [int(pid) for pid in end.group(1).split()]
     try:
         env = os.environ | {address.group(1): address.group(2)}
@@ -102,7 +99,6 @@ def test_demo_runs_through_and_what_it_keeps_can_be_used_and_ended(tmp_path: Pat
 
 def test_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
-        assert process.stdout is not None
         seen = ""
         until_s = time.monotonic() + WAIT_S
         while "All have caught up" not in seen and time.monotonic() < until_s:

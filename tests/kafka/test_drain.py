@@ -1,7 +1,5 @@
 """Drains and rolling restarts on a real Kafka, with broker processes that have load made up for them."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request
@@ -71,7 +69,6 @@ def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster
 
     told = cluster("why", bundles[0])
     step = told["steps"][-1]
-    assert step["decision"] is not None
     assert f"drain {drained['operation']}" in step["because"]
     assert ", drain), Admin: " in step["because"]
     entry = cluster("policy", "get", "cordon", "b1")["entries"][0]

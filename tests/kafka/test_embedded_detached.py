@@ -24,11 +24,9 @@ def test_up_status_down(tmp_path: Path) -> None:
     try:
         assert fresh
         assert started.state is BrokerState.RUNNING
-        assert started.pid is not None
         again, fresh_again = up(folder, options=embedded_options())
         assert not fresh_again
         assert (again.pid, again.bootstrap_servers) == (started.pid, started.bootstrap_servers)
-        assert started.bootstrap_servers is not None
         other_port = int(started.bootstrap_servers.rpartition(":")[2]) + 1
         with pytest.raises(AlreadyRunningError, match=str(started.bootstrap_servers)):
             up(folder, port=other_port, options=embedded_options())
@@ -42,7 +40,6 @@ def test_up_status_down(tmp_path: Path) -> None:
 def test_a_crash_is_told_from_a_stop(tmp_path: Path) -> None:
     folder = tmp_path / "kafka"
     started, _ = up(folder, options=embedded_options())
-    assert started.pid is not None
     psutil.Process(started.pid).kill()
     deadline_s = time.monotonic() + WAIT_S
     while status(folder).state in (BrokerState.RUNNING, BrokerState.STARTING) and time.monotonic() < deadline_s:
@@ -82,7 +79,6 @@ def test_lost_record_does_not_hide_a_running_broker(tmp_path: Path) -> None:
         assert status(folder).pid == started.pid
     finally:
         assert down(folder)
-    assert started.pid is not None
     deadline_s = time.monotonic() + WAIT_S  # the process table may be a moment behind
     while not has_ended(started.pid) and time.monotonic() < deadline_s:
         time.sleep(0.05)
@@ -106,7 +102,6 @@ def test_damaged_record_counts_as_none(tmp_path: Path) -> None:
 def test_a_suspended_broker_is_said_to_be_so_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "kafka"
     started, _ = up(folder, options=embedded_options())
-    assert started.pid is not None
     running = psutil.Process(started.pid)
     try:
         running.suspend()

@@ -1,7 +1,5 @@
 """A real broker process under floods: its loop is not held, its memory does not grow with the flood, callers are told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 

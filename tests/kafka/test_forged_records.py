@@ -1,7 +1,5 @@
 """A record in the name of a broker that runs: its event, and what `status` and `doctor` say, on a real Kafka."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls of the admin API that are retried while brokers are killed act once; `make retries` has the long run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

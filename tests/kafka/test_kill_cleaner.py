@@ -171,9 +171,7 @@ def missing(records: list[RecordRead]) -> int:
 
 
 @pytest.mark.lane("fast")
-async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_work(
-    kafka: Kafka, topic_prefix: str
-) -> None:
+async def test_late_joiners_agree_with_a_full_reader_while_the_cleaner_is_at_work(kafka: Kafka, topic_prefix: str):
     at = kafka.bootstrap_servers
     settings = make_settings(at, topic_prefix, **SHORT)
     async with (

@@ -24,9 +24,7 @@ from tests.support.load_channel import FakeChannel
 MANY = 100
 
 
-async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(
-    kafka: Kafka, topic_prefix: str
-) -> None:
+async def test_every_broker_sees_every_load_and_only_the_leader_the_top_bundles(kafka: Kafka, topic_prefix: str):
     channel = FakeChannel(leader="b1")
     heavy = Source({BUNDLES[0]: stats(100.0), BUNDLES[1]: stats(5_000.0)})
     async with (
@@ -136,7 +134,6 @@ async def test_the_leader_buries_a_report_that_nobody_renews(kafka: Kafka, topic
         log = Log(kafka, LoadTopics(topic_prefix).broker_load)
         try:
             own = log.of("b1")[-1]
-            assert own.value is not None
             channel.registered.add("dead")
             log.write("dead", own.value.replace(b'"b1"', b'"dead"'))
             log.write("stranger", own.value.replace(b'"b1"', b'"stranger"'))
@@ -170,7 +167,6 @@ async def test_only_the_leader_buries_and_only_where_the_spark_job_does_not(kafk
         log = Log(kafka, LoadTopics(topic_prefix).broker_load)
         try:
             own = log.of("b1")[-1]
-            assert own.value is not None
             channel.registered.add("dead")
             log.write("dead", own.value.replace(b'"b1"', b'"dead"'))
             await until(lambda: "dead" in b1.broker_loads() and b1.broker_loads()["dead"].age_s > 1.5)
@@ -217,9 +213,7 @@ async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefi
         assert verify_topics(client, topics).differences == ()
 
 
-async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(
-    own_kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_while_kafka_is_away_the_loads_age_and_then_all_goes_on(own_kafka: KafkaServer, topic_prefix: str):
     kafka = Kafka(own_kafka.bootstrap_servers, "its own")
     channel = FakeChannel(leader="b1")
     quick = {"report_max_age_s": 0.5, "confirm_s": 0.5, "delivery_timeout_ms": 3_000}
@@ -267,13 +261,11 @@ def make_again(client: ClientSettings, topics: LoadTopics) -> bool:
 
 
 def records(service: LoadService) -> dict[str, int]:
-    result: dict[str, int] = service.status()["views"]["broker-load"]["records"]
-    return result
+    return service.status()["views"]["broker-load"]["records"]
 
 
 def dropped(service: LoadService) -> dict[str, int]:
-    result: dict[str, int] = service.status()["views"]["broker-load"]["dropped"]
-    return result
+    return service.status()["views"]["broker-load"]["dropped"]
 
 
 def held_offset(service: LoadService, name: str) -> int:

@@ -65,7 +65,6 @@ async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
                 await asyncio.sleep(0.05)
             answer = await channel.lookup("a/b/t", WAIT_S)
             assert isinstance(answer, Owned)
-            assert answer.stale_age_s is not None
             assert answer.stale_age_s >= BEHIND_S / 2 - 1.0
             while lag_s() > 1.0:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

@@ -1,7 +1,5 @@
 """A rolling upgrade to a version that knows another format, with processes of both versions on a real Kafka."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -133,9 +131,7 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
 
         mixed.spawn("late")
         mixed.wait(lambda: mixed.status_of("late").get("mode") == "safe")
-        assert "is written in format 2, and this version reads up to format 1; upgrade to continue" in mixed.log_of(
-            "late"
-        )
+        assert "this version reads up to format 1" in mixed.log_of("late")
         assert not mixed.status_of("late")["accepting"]
         assert mixed.status_of("late")["bundles"] in (0, None)
         assert "does not read format 2: upgrade it" in mixed.status_of("late")["remarks"]

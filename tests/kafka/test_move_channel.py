@@ -1,7 +1,5 @@
 """A channel is exported from one Kafka and imported into another, by the command line, with brokers on both sides."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets
@@ -176,7 +174,6 @@ async def test_brokers_of_the_same_names_serve_the_same_at_higher_generations(
             assert all(token > highest[name.rpartition("/")[0]] for name, token in channel.serving().items())
         # A namespace that was deleted before the move begins above what it had when it is created again.
         gone = source.key("m/gone")
-        assert gone is not None
         await created(channels["b1"], "m/gone", 1)
         (owned,) = (await owners(channels["b1"], names("m/gone", 1))).values()
         assert owned.generation > gone.version
@@ -197,9 +194,7 @@ def serving(channels: dict[str, StateChannel]) -> dict[str, str]:
     return {name: broker for broker, channel in channels.items() for name in channel.serving()}
 
 
-async def test_an_owner_that_never_comes_is_repaired(
-    other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path
-) -> None:
+async def test_an_owner_that_never_comes_is_repaired(other_kafka: str, topic_prefix: str, moved: Moved, tmp_path: Path):
     here = place(other_kafka, topic_prefix)
     async with members(other_kafka, topic_prefix, "b1", expiry_s=8):
         pass  # a broker was there once: its heartbeats are in the log, and nothing else
@@ -219,8 +214,6 @@ async def test_an_owner_that_never_comes_is_repaired(
         assert repaired == {name for name, owner in wanted.items() if owner == "b3"}
         assert {served(after)[name] for name in repaired} <= {"b1", "b2"}
         namespace = source.key("m/one")
-        assert namespace is not None
-        assert namespace.ring is not None
         # Two above: the forced record, and the owner's; the repaired ones have one more.
         tokens = {token for channel in channels.values() for token in channel.serving().values()}
         assert tokens == {namespace.ring.highest + 7 + 2, namespace.ring.highest + 7 + 3}
@@ -253,9 +246,7 @@ def large_export(file: Path) -> ImportPlan:
     return plan_import(part.view for part in read_views(read_export(file)).parts)
 
 
-def test_killed_at_several_steps_it_goes_on_to_the_same_end(
-    other_kafka: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_killed_at_several_steps_it_goes_on_to_the_same_end(other_kafka: str, topic_prefix: str, tmp_path: Path):
     file = tmp_path / "large.jsonl"
     plan = large_export(file)
     here = place(other_kafka, topic_prefix)
@@ -301,9 +292,7 @@ def ended(process: subprocess.Popen[bytes]) -> bool:
 # --- refused --------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_empty_is_refused_and_what_only_had_brokers_is_not(
-    other_kafka: str, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_what_is_not_empty_is_refused_and_what_only_had_brokers_is_not(other_kafka: str, topic_prefix: str, tmp_path):
     file = tmp_path / "large.jsonl"
     large_export(file)
     here = place(other_kafka, topic_prefix)

@@ -15,13 +15,7 @@ from shedders.policies import topic
 from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
 from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
 from shedders.policies.record import PolicyKey, PolicyRecord, made_key
-from shedders.policies.topic import (
-    PolicyWritten,
-    look_at,
-    policy_topic_exists,
-    read_book,
-    write_policy,
-)
+from shedders.policies.topic import PolicyWritten, look_at, policy_topic_exists, read_book, write_policy
 from statechannel.clocks import now_ms
 from statechannel.embedded import KafkaServer
 from statechannel.kafka.client_settings import ClientSettings
@@ -123,7 +117,6 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         await until(lambda: pins() == [{}, {}], "both see the deletion")
 
         async with place.follower(lambda: clock[0]) as late:
-            assert late.effective is not None
             assert late.effective.policies.pins == {}
             assert [broker.key.text for broker in late.effective.lapsed] == ["override/pin/t/n"]
 
@@ -179,7 +172,6 @@ async def test_junk_is_counted_and_opens_nothing(place: Place) -> None:
         await place.set(K.CORDON, "b2")
         await until(lambda: "b2" in follower.effective.policies.cordons)  # type: ignore[union-attr]
         effective = follower.effective
-        assert effective is not None
         assert effective.junk == {"key": 2, "not-json": 1, "unknown-kind": 1}
         assert effective.policies.cordons.keys() == {"b1", "b2"}
         assert len(effective.closed) == 1
@@ -258,9 +250,7 @@ async def test_a_topic_that_would_forget_policies_is_refused(place: Place) -> No
         place.open()
 
 
-async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(
-    own_kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(own_kafka: KafkaServer, topic_prefix: str):
     place = Place(own_kafka.bootstrap_servers, topic_prefix)
     place.open()
     await place.set(K.CORDON, "b1")
@@ -270,7 +260,6 @@ async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(
         lost = PolicyRecord(key, {}, "ann")
         with pytest.raises(KafkaAdapterError):
             await asyncio.to_thread(write_policy, place.client, place.topics, key, lost, timeout_s=2.0)
-        assert follower.effective is not None
         assert follower.effective.policies.cordons.keys() == {"b1"}
         await asyncio.to_thread(own_kafka.start)
         deadline_s = time.monotonic() + WAIT_S

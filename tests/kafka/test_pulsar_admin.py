@@ -1,7 +1,5 @@
 """Pulsar's own Java admin client drives brokers on a real Kafka (design/pulsar-paths.md)."""
 
-from __future__ import annotations
-
 import re
 from importlib import metadata
 from itertools import pairwise

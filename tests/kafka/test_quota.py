@@ -42,7 +42,6 @@ async def test_records_that_a_quota_throttles_delay_no_heartbeat(tmp_path: Path)
                 await asyncio.sleep(0.1)
             assert all(isinstance(answer, Owned) for answer in await storm)
             throttled = channel._host.engine.context.troubles.kafka.throttled
-            assert throttled is not None
             assert (throttled.client, throttled.kind) == ("statechannel-b1", ClientKind.PRODUCER)
             assert modes == {"normal"}
     finally:

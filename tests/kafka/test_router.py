@@ -94,7 +94,6 @@ def test_a_router_follows_a_broker(kafka: Kafka, topic_prefix: str) -> None:
                 until(lambda: getattr(router.lookup(TOPIC), "broker", None) == destination)
                 until(lambda: router.digest() == channel.digest())
             until(lambda: [broker.broker for broker in router.brokers()] == ["b1"])
-        assert router.stopped is not None
         assert router.stopped.clean
         assert [broker.broker for broker in channel.picture().brokers] == ["b1"]
 
@@ -119,7 +118,6 @@ def test_the_guard_admits_here_and_redirects_there(kafka: Kafka, topic_prefix: s
         create(b1, 1)
         until(lambda: isinstance(router.lookup(TOPIC), Unowned))
         nobody = b1.guard(TOPIC)
-        assert isinstance(nobody, Redirect)
         assert (nobody.reason, nobody.broker) == ("no-owner", None)
         b1.lookup(TOPIC, WAIT_S)
         if router.wait(TOPIC, WAIT_S).broker == "b2":
@@ -223,7 +221,6 @@ def test_it_says_that_no_broker_lives(kafka: Kafka, topic_prefix: str) -> None:
         env={"STATECHANNEL_CHANNEL__NAME": topic_prefix, "PATH": ""},
     )
     try:
-        assert child.stdout is not None
         assert any(line.startswith("Owned(") for line in child.stdout)
         with BlockingRouter.open(settings, join_timeout_s=WAIT_S) as router:
             until(lambda: isinstance(router.lookup("example/orders/new"), Route))
@@ -255,7 +252,6 @@ def test_the_example_names_the_owner_and_follows(kafka: Kafka, topic_prefix: str
             env={"STATECHANNEL_CHANNEL__NAME": topic_prefix, "PATH": ""},
         )
         try:
-            assert child.stdout is not None
             first = child.stdout.readline()
             assert first.startswith("b1 at {'http': 'http://127.0.0.1:8001'}, generation"), first + child.stdout.read()
             await_owner(channel)

@@ -63,7 +63,6 @@ async def process(broker: str, bootstrap: str, channel: str) -> AsyncIterator[as
 
 
 async def line(child: asyncio.subprocess.Process, pattern: str, timeout_s: float = WAIT_S) -> str:
-    assert child.stdout is not None
     async with asyncio.timeout(timeout_s):
         while text := (await child.stdout.readline()).decode():
             if re.search(pattern, text):
@@ -78,9 +77,7 @@ async def done(ticket: Ticket, timeout_s: float = WAIT_S) -> Done:
 
 
 @pytest.mark.lane("fast")
-async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(
-    kafka: Kafka, topic_prefix: str
-) -> None:
+async def test_killed_process_is_repaired_and_the_records_say_when_it_was_heard(kafka: Kafka, topic_prefix: str):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     address = kafka.bootstrap_servers
     async with (
@@ -155,9 +152,7 @@ class Refusing(Recorder):
 
 
 @pytest.mark.parametrize("hang", [False, True], ids=["raises", "hangs"])
-async def test_hook_that_fails_declines_and_another_broker_serves(
-    kafka: Kafka, topic_prefix: str, *, hang: bool
-) -> None:
+async def test_hook_that_fails_declines_and_another_broker_serves(kafka: Kafka, topic_prefix: str, *, hang: bool):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, hooks={"deadline_s": 2.0})
     refusing = Refusing(hang=hang)
     async with member(settings, "b1") as good, member(settings, "b2", refusing) as bad:
@@ -179,7 +174,6 @@ class Reentrant(Recorder):
         self.answers: list[object] = []
 
     async def on_serve(self, bundle, generation) -> None:
-        assert self.channel is not None
         try:
             await self.channel.lookup(bundle)
         except HookReentryError as error:
@@ -187,7 +181,6 @@ class Reentrant(Recorder):
         self.task = asyncio.create_task(self.later(bundle))
 
     async def later(self, bundle: str) -> None:
-        assert self.channel is not None
         self.answers.append(await self.channel.lookup(bundle, WAIT_S))
         self.note("answered")
 
@@ -237,13 +230,10 @@ async def test_kafka_killed_and_restarted_safe_mode_then_settling_then_normal(
             while isinstance(outcome := await (await result.transfer(TOPIC, other)).outcome(WAIT_S), Rejected):
                 assert outcome.reason == "destination-not-accepting", outcome
                 await asyncio.sleep(0.05)
-        assert isinstance(outcome, Done)
         assert outcome.result == "transferred"
 
 
-async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(
-    own_kafka: KafkaServer, topic_prefix: str
-) -> None:
+async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(own_kafka: KafkaServer, topic_prefix: str):
     settings = make_settings(own_kafka.bootstrap_servers, topic_prefix, membership=EXPIRY)
     channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S)
     await created(channel, NAMESPACE, 1)

@@ -81,14 +81,11 @@ async def test_first_lookup_assigns_and_every_member_agrees(trio: Trio) -> None:
     assert first.urls == {"pulsar": f"pulsar://{first.broker}:6650"}
     for channel in trio.channels.values():
         again = await channel.lookup(TOPIC, WAIT_S)
-        assert isinstance(again, Owned)
         assert (again.broker, again.generation, again.bundle) == (first.broker, first.generation, first.bundle)
     assert trio.channels[first.broker].serving()[first.bundle] == first.generation
     await trio.hooks[first.broker].until(("on_serve", first.bundle, first.generation))
-    assert trio.hooks[first.broker].calls[:2] == [
-        ("on_own", first.bundle, first.generation),
-        ("on_serve", first.bundle, first.generation),
-    ]
+    expected = [("on_own", first.bundle, first.generation), ("on_serve", first.bundle, first.generation)]
+    assert trio.hooks[first.broker].calls[:2] == expected
 
 
 async def test_lookups_of_what_is_not_there(trio: Trio) -> None:

@@ -28,9 +28,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, times: i
     return left
 
 
-async def test_reader_and_election_are_started_again(
-    kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reader_and_election_are_started_again(kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel:
         await created(channel, "a/b", 1)
@@ -46,9 +44,7 @@ async def test_reader_and_election_are_started_again(
         assert channel.stopped is None
 
 
-async def test_reader_that_fails_again_and_again_ends_the_member(
-    kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reader_that_fails_again_and_again_ends_the_member(kafka: Kafka, topic_prefix: str, monkeypatch):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S)
     fail_once(monkeypatch, LogReader, "_step", times=1000)
@@ -58,9 +54,7 @@ async def test_reader_that_fails_again_and_again_ends_the_member(
     assert stopped.exit_code == 70
 
 
-async def test_writer_that_fails_ends_the_member(
-    kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writer_that_fails_ends_the_member(kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch):
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
     channel = await StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S)
     fail_once(monkeypatch, LogWriter, "_report_refused", times=1000)

@@ -45,7 +45,6 @@ async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) 
         StateChannel.open(settings, broker="b2", join_timeout_s=WAIT_S) as two,
     ):
         outcome, said = await asyncio.to_thread(ask, result, "create-namespace", namespace=NAMESPACE, bundles=1)
-        assert isinstance(outcome, Done)
         assert outcome.result == "created"
         assert [item.stage for item in said if isinstance(item, Progress)] == ["claimed", "started"]
 
@@ -54,7 +53,6 @@ async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) 
         other = "b2" if outcome.broker == "b1" else "b1"
 
         outcome, said = await asyncio.to_thread(ask, result, "transfer", name=TOPIC, destination=other)
-        assert isinstance(outcome, Done)
         assert outcome.result == "transferred"
         assert isinstance(said[-1], Reply)
         assert said[-1].broker != other  # the owner of then executed it
@@ -63,11 +61,9 @@ async def test_every_command_through_the_topic(kafka: Kafka, topic_prefix: str) 
         assert isinstance(outcome, Rejected)
 
         outcome, _ = await asyncio.to_thread(ask, result, "split", name=TOPIC, parts=2)
-        assert isinstance(outcome, Done)
         assert outcome.result == "split"
 
         outcome, _ = await asyncio.to_thread(ask, result, "unload", name=TOPIC)
-        assert isinstance(outcome, Done)
         assert outcome.result == "unloaded"
 
         outcome, _ = await asyncio.to_thread(ask, result, "dance")

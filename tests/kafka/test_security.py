@@ -1,7 +1,5 @@
 """A Kafka with TLS, SCRAM and ACLs: what each role may do suffices for its work, and for nothing else."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 
@@ -188,9 +186,7 @@ def test_a_record_of_a_stranger_does_not_reach_the_channel(cluster: SecuredClust
     assert errors == ["TOPIC_AUTHORIZATION_FAILED"] * 2
 
 
-def test_a_change_that_kafka_does_not_let_the_broker_write_is_answered_with_kafkas_code(
-    cluster: SecuredCluster,
-) -> None:
+def test_a_change_that_kafka_does_not_let_the_broker_write_is_answered_with_kafkas_code(cluster: SecuredCluster):
     """Unknown, as nothing that the broker writes can show whether an earlier try is in the log; soon, and with the reason."""
     cluster.kafka.forbid_write("broker", CHANNEL)
     try:

@@ -1,7 +1,5 @@
 """Topics that somebody changes on a real Kafka while a broker runs: it says so, goes on, and so do `status` and `doctor`."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,7 +1,5 @@
 """Transactions in a channel's topics on a real Kafka: committed, aborted and open ones stop no reader and no command."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -102,9 +100,7 @@ def check(cluster: BrokerCluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "done", [Transaction.commit, Transaction.abort, Transaction.begin], ids=["commit", "abort", "open"]
 )
-def test_a_transaction_stops_nobody(
-    cluster: BrokerCluster, tmp_path: Path, done: Callable[[Transaction], None]
-) -> None:
+def test_a_transaction_stops_nobody(cluster: BrokerCluster, tmp_path: Path, done: Callable[[Transaction], None]):
     transaction = Transaction(cluster, "one")
     assert len(transaction.topics) >= 8, transaction.topics
     done(transaction)

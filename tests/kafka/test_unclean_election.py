@@ -1,7 +1,5 @@
 """Records that a member has read are truncated by an unclean leader election, on a real Kafka of three nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -12,8 +12,6 @@ a diff only if you understand it. Blocks under `# KNOWN BUG` keep what should ha
 The commands are the methods of `tests.scenarios.script.Script`.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path

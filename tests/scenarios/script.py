@@ -1,7 +1,5 @@
 """The commands of scenario files."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from typing import Any

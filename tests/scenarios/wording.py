@@ -1,7 +1,5 @@
 """How things are told in scenario files: one line each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -3,8 +3,6 @@
 Nothing here is random and nothing takes time by itself: what is sent arrives at once, unless the scenario says otherwise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 

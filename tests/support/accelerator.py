@@ -1,7 +1,5 @@
 """The optional accelerator, compiled from this tree, beside the Python code that it has to be equal to."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import importlib.machinery
@@ -102,7 +100,6 @@ def compiled(name: str = "plain_moves") -> ModuleType:
     (path,) = built(fold_alone=True).glob(f"statechannel_accelerator/{name}.*.so")
     loader = importlib.machinery.ExtensionFileLoader(f"statechannel_accelerator.{name}", os.fspath(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)
-    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module

@@ -1,7 +1,5 @@
 """The product's audit of an export, and its comparison with the twin's."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from statechannel.protocol.log import RecordRead

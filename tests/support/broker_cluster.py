@@ -1,7 +1,5 @@
 """A channel of its own with broker processes of the command line, and the commands to talk to it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Honest logs of one partition that end without a debt, so that a heartbeat may vouch for all of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from statechannel.protocol.log import RecordRead, Topic

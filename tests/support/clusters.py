@@ -1,7 +1,5 @@
 """Small Kafka clusters for tests of the planner."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from loaddata.samples.partitions import (

@@ -1,7 +1,5 @@
 """A log that a real engine has started cold on: what it held leniently is not what a reader holds that was there all the time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """Random logs with cold starts, some of them void, with late records, junk and heartbeats; whole, cleaned, or with markers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from random import Random
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs that go well, fail, die or last, for tests of what runs them in several processes."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

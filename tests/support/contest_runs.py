@@ -1,7 +1,5 @@
 """Made-up runs of the contest: figures as a test wants them, for what works on outcomes whatever their simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shedders.contest.contenders import Contender

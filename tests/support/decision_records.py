@@ -1,7 +1,5 @@
 """Decision records, and channel logs that they fit to, spelled out for tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

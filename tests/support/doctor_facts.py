@@ -1,7 +1,5 @@
 """Facts of a healthy cluster for the checks of `statechannel doctor`, and ways to make it ill."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -137,7 +135,6 @@ def with_nodes(facts: DoctorFacts, **settings: str) -> DoctorFacts:
 
 
 def with_embedded(facts: DoctorFacts, **changes: Any) -> DoctorFacts:
-    assert facts.embedded is not None
     return replace(facts, embedded=replace(facts.embedded, used=True, exists=True, **changes))
 
 

@@ -1,7 +1,5 @@
 """A dumb twin of a cluster that is drained: moves arrive a while after they begin, reports come later still, some moves fail."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -6,8 +6,6 @@ Prints a line for each life: the number of the signal that ended it, or `done` a
 has everything imported and no client open, so that a life takes as long as its execution.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

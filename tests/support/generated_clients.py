@@ -4,8 +4,6 @@ All that they need is pinned with hashes beside this file, and fetched by uv and
 is also the program that the generated client of Python runs: it has only the standard library there, and what is generated.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Brokers that keep the promises of hooks, in several ways: what a check has to pass."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Imports into a log in memory: what `statechannel import` does on a Kafka, record by record, without one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import count
 from random import Random

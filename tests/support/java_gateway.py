@@ -1,7 +1,5 @@
 """A Java process with a tool in it, called from Python over py4j."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

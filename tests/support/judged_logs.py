@@ -3,8 +3,6 @@
 So the rules are compared on what real members wrote, with their late copies, races and cleanings, and not on made-up logs alone.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence

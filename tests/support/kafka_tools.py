@@ -4,8 +4,6 @@ The jar is pinned in kafka_tools.sha256 as the broker's are; what it needs besid
 tests.support.kafka_tools` fills the cache.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -44,7 +44,6 @@ class Victim:
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        assert self.child.stdout is not None
         while line := await self.child.stdout.readline():
             async with self._news:
                 self.lines.append(orjson.loads(line))
@@ -60,7 +59,6 @@ class Victim:
             raise AssertionError(f"waited {timeout_s} s; it told {self.lines[-40:]}") from None
 
     async def do(self, do: str, **args: Any) -> None:
-        assert self.child.stdin is not None
         self.child.stdin.write(orjson.dumps({"do": do, **args}) + b"\n")
         await self.child.stdin.drain()
 

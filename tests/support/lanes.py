@@ -3,8 +3,6 @@
 A mark on a test names its lanes: `@pytest.mark.lane("fast")`. Without one they follow from what it uses, else from its place.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

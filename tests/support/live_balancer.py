@@ -1,7 +1,5 @@
 """What a balancer stands on, without a cluster: a channel, clocks and strategies that do what the test says."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

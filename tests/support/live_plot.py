@@ -1,7 +1,5 @@
 """Plots of live runs: the load of each broker over time, and moves as ticks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 

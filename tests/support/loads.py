@@ -1,7 +1,5 @@
 """Small clusters written down by hand: brokers by their usage and traffic, bundles by their traffic."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -156,7 +156,6 @@ class LoneEngine:
     def move(self, bundle: str, by: str, state: str, **fields: Any) -> None:
         """Another process writes the next move of a bundle; `fields` stand in the record as well."""
         key = self.engine.key(bundle)
-        assert key is not None
         record = {
             "format": 1,
             "kind": "proposal",

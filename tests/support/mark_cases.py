@@ -1,7 +1,5 @@
 """What may stand on the key of the cold starts, in one log for all readers: whether it counts must be the same for each."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from statechannel.protocol.log import RecordRead, Topic

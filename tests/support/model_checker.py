@@ -3,8 +3,6 @@
 The jar is pinned in model_checker.sha256 as the broker's are. `python -m tests.support.model_checker` fills the cache.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

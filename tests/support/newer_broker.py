@@ -4,8 +4,6 @@ With NEWEST_FORMAT=3 in the environment it is the version after that. Which form
 into the code that makes an engine's configuration.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@ what is taken over. The worker with the last stretch computes while the live tes
 for the sake of its fixtures; so do all files that use the Spark session, whose start and first queries are what is slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Incidents as the page is to name them, and how each comes about in a simulated cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

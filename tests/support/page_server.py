@@ -1,7 +1,5 @@
 """The page on a real port over a simulated cluster: its changes and members are given, its decisions too."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A trace that is written down unit by unit: demand as given, times a factor by step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Client side of the toy data plane (`tests.support.data_plane`): a link to a broker."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """Mistakes of embedders, each planted into a broker that keeps its promises otherwise: the list of them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 

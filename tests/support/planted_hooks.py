@@ -1,8 +1,6 @@
 """Planted mistakes in serving, releasing, repeating and time."""
 # ruff: noqa: ASYNC251, RUF012, TRY300
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

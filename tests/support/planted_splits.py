@@ -1,7 +1,5 @@
 """Planted mistakes in splits and in storage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from statechannel.api import BrokerHooks

@@ -1,7 +1,5 @@
 """The presence of one process on a registry that the test hands back record by record."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,8 +3,6 @@
 Rates are not extrapolated to the ends of their range, so that they are a little lower than Prometheus' own.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

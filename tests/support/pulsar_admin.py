@@ -1,7 +1,5 @@
 """Pulsar's own Java admin client in a process, to be called from a test; skipped where there is no Java compiler or Maven."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -60,8 +58,6 @@ class PulsarAdmin:
 
     def __call__(self, *words: str) -> Any:
         """What a call gives, or `Thrown`."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write("\t".join(words) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

@@ -1,7 +1,5 @@
 """The job table-view without Spark: the same decisions, the same fold, on lists; what lies between is written anew here."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace

@@ -37,10 +37,10 @@ class Around:
 class World:
     """A log in memory, read by every desk."""
 
-    def __init__(self, *brokers: str) -> None:
+    def __init__(self, *brokers: str, leading: str | None = None) -> None:
         self.log: list[RecordRead] = []
         self.alive = dict.fromkeys(brokers, "i1")
-        self.around = {broker: Around(broker, self.alive) for broker in brokers}
+        self.around = {broker: Around(broker, self.alive, leading=broker == leading) for broker in brokers}
         self.given: dict[str, list[tuple[Command | ExtensionAsk, Callable[[Outcome], None]]]] = {
             broker: [] for broker in brokers
         }

@@ -1,7 +1,5 @@
 """A rolling restart on a cluster in memory: broker after broker is drained by the plan of a drain, and is back at once, empty."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -135,7 +133,6 @@ def drained(result: Restarted, name: str, planned: PlannedRestart | None, sizes:
         step = drain.step(cluster, holding, pipeline, now_s)
         bundles = dict(cluster.bundles)
         for move in step.moves:
-            assert move.destination is not None
             bundles[move.bundle] = replace(bundles[move.bundle], owner=move.destination)
             drain.ended(move.bundle, now_s, done=True, why="")
             result.moves.append((move.bundle, move.source, move.destination))

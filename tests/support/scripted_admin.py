@@ -1,7 +1,5 @@
 """An admin client of the client library that answers from what a test has written down; no broker."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A consumer of the client library that hands out what a test has written down; no broker."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands and brokers of a secured Kafka, each as a user of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

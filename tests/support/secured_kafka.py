@@ -3,8 +3,6 @@
 To try it by hand: `python -m tests.support.secured_kafka FOLDER` (design/security.md).
 """
 
-from __future__ import annotations
-
 import secrets
 import sys
 import threading

@@ -1,7 +1,5 @@
 """A standalone Spark cluster on loopback: a master and workers as processes, and a Python for them without this project."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

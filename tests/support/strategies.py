@@ -1,7 +1,5 @@
 """Our strategies by entry point, for tests and benches that must not depend on what happens to be installed."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -20,8 +18,7 @@ ROOT = Path(__file__).parents[2]
 def declared() -> Mapping[str, Mapping[str, str]]:
     """The entry points of this working tree, by group and name."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    entry_points: Mapping[str, Mapping[str, str]] = tomllib.loads(text)["project"]["entry-points"]
-    return entry_points
+    return tomllib.loads(text)["project"]["entry-points"]
 
 
 def points(group: str, **more: str) -> EntryPoints:

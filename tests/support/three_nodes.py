@@ -1,7 +1,5 @@
 """Three Kafka processes that are one cluster, with racks, for tests of what only several brokers have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Small clusters for TransferShedder, written as tables: a load from 0 to 1 and the bundles' MB/s of each broker."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,7 +55,6 @@ def with_broker(cluster: Cluster, name: str, **changes: Any) -> Cluster:
 def with_report(cluster: Cluster, name: str, **changes: Any) -> Cluster:
     """The same with one broker's report changed."""
     load = cluster.brokers[name].load
-    assert load is not None
     return with_broker(cluster, name, load=replace(load, **changes))
 
 

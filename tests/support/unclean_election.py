@@ -4,8 +4,6 @@ Kafka's shortest way there: a partition with two replicas, of which the follower
 leader killed before the follower starts again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping

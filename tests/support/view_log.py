@@ -1,7 +1,5 @@
 """A log of one partition and its view, written record by record; a record fits the accepted state if nothing else is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -58,6 +56,4 @@ class ViewLog:
         return self.move(key, "Assigned", to=broker, writer=broker)
 
     def key(self, name: str) -> KeyState:
-        held = self.view.get(name)
-        assert held is not None
-        return held
+        return self.view.get(name)

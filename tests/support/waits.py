@@ -4,8 +4,6 @@ A test waits for a condition, never for a time, and no assertion is about speed:
 red. Where the bound is reached something is wrong, or the machine is stopped; raise it there with `STATECHANNEL_TEST_WAIT_S`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """compose.yaml keeps its promises: loopback only, pinned, checked for health, data kept; its commands are real ones."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What can be known of the Dockerfile without an engine: each line names things that are there, and nothing is unpinned."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from fnmatch import fnmatch

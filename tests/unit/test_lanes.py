@@ -1,7 +1,5 @@
 """Lanes: each test has one at least, and a lane or a test that did not run is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,10 +90,7 @@ REST = ran(LIVE, EVIDENCE, kafka="skipped", property="passed")
     [
         ([FIRST, REST], []),
         ([FIRST, ran(LIVE, kafka="passed"), ran(EVIDENCE, property="passed")], []),
-        (
-            [FIRST, ran(LIVE, kafka="passed")],
-            ["the lane evidence did not run"],
-        ),
+        ([FIRST, ran(LIVE, kafka="passed")], ["the lane evidence did not run"]),
         ([ran(FAST, unit="passed"), REST], ["property did not run in the lane fast"]),
         ([], [f"the lane {lane} did not run" for lane in LANES]),
     ],
@@ -116,9 +111,7 @@ def test_what_did_not_run_is_named(runs: list[dict[str, Any]], missing: list[str
         ),
     ],
 )
-def test_lanes_are_summed_up(
-    runs: list[dict[str, Any]], code: int, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lanes_are_summed_up(runs: list[dict[str, Any]], code: int, last: str, tmp_path, capsys):
     for number, run in enumerate(runs):
         (tmp_path / f"{number}.json").write_text(json.dumps(run), encoding="utf-8")
     assert main(tmp_path) == code

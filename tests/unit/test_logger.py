@@ -132,7 +132,5 @@ def test_a_bound_logger_has_its_facts_in_every_line() -> None:
         bound = SafeLogger("statechannel.broker.parts").bound(broker="b1", place="")
         bound.error("part-failed", part="reader")
         bound.bound(part="writer").error("part-failed", broker="b2")
-    assert [(line["broker"], line["part"], "place" in line) for line in lines] == [
-        ("b1", "reader", False),
-        ("b2", "writer", False),
-    ]
+    expected = [("b1", "reader", False), ("b2", "writer", False)]
+    assert [(line["broker"], line["part"], "place" in line) for line in lines] == expected

@@ -1,7 +1,5 @@
 """The order of the suite's tests: nothing is lost, and long tests stand where a worker begins."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,17 +1,11 @@
 """The lane beside Pulsar measures with the pinned jars or not at all."""
 
-from __future__ import annotations
-
 from pathlib import Path
-
-import pytest
 
 from tests.bench.pulsar import jars, lane
 
 
-def test_jars_that_are_not_the_pinned_ones_are_not_measured_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_jars_that_are_not_the_pinned_ones_are_not_measured_with(tmp_path, monkeypatch, capsys):
     (tmp_path / "pulsar-broker-4.2.4.jar").write_bytes(b"another")
     monkeypatch.setenv(jars.JARS_VARIABLE, str(tmp_path))
     assert lane.run() == []

@@ -1,7 +1,5 @@
 """What was asked for by commands, as people are told it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +24,7 @@ from tests.support.request_world import logged, stories
         (RequestCommand.UNLOAD, {"name": "t/n/x", "ask": "drain"}, "unload"),
     ],
 )
-def test_of_an_extension_it_is_told_what_was_asked_of_it(
-    asked: RequestCommand, args: dict[str, Any], flow: str
-) -> None:
+def test_of_an_extension_it_is_told_what_was_asked_of_it(asked: RequestCommand, args: dict[str, Any], flow: str):
     assert stories(Request("1", asked.value, 0, args, "ann@desk"))["1"].flow == flow
 
 

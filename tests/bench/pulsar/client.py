@@ -4,8 +4,6 @@ A lookup is one small frame each way. All of a storm go over one connection for 
 clock starts, so that a lookup costs this process some tens of microseconds. That is the least a client can ask of Pulsar.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import time

@@ -5,8 +5,6 @@ shedding, no splits of its own, transfers and the unload in several phases. All 
 ended by their ids with the block.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -5,8 +5,6 @@ measurement, and thirty for a test. The versions are those of Pulsar's own paren
 Maven made of it is pinned as a whole: the digest is the SHA-256 of the sorted lines `SHA-256  NAME`, kept beside the jars.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -5,8 +5,6 @@ between two of this project's, whose mean it is compared with. Pulsar's brokers 
 it runs, and the first storms cost them a multiple.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the incidents of a channel's log count: declined bundles, deleted namespaces, losses, long gaps, cold starts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

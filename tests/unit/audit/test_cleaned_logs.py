@@ -1,7 +1,5 @@
 """Gaps and rejections of the smallest logs that were once judged wrongly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -167,7 +165,6 @@ def test_the_newest_rejected_records_are_those_of_all_partitions(rejected: int, 
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = audited(path, Wants(rejected=True)).rejected
-    assert result is not None
     newest = [(row["partition"], row["offset"]) for row in result["newest"]]
     assert len(newest) == min(NEWEST_MAX, rejected + 1)
     assert newest[-1] == (0, 0)

@@ -1,7 +1,5 @@
 """What the audit says of a cold start, and of offsets that are missing though nothing was cleaned."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +92,7 @@ def test_where_the_log_was_cleaned_before_it_nobody_can_tell_what_it_changed(tmp
 
 @pytest.mark.parametrize(("now_ms", "read"), [(START_MS + LAG_MS + 1_999, "full"), (START_MS + LAG_MS + 2_000, "join")])
 @pytest.mark.parametrize("missing", [3, len(ROWS) - 1])
-def test_an_offset_that_cannot_have_been_cleaned_is_no_gap(
-    tmp_path: Path, missing: int, now_ms: int, read: str
-) -> None:
+def test_an_offset_that_cannot_have_been_cleaned_is_no_gap(tmp_path: Path, missing: int, now_ms: int, read: str):
     """As the marker of a transaction leaves it, also at the end; the record before it is 2 s younger than the first, or 6 s."""
     later_ms = 1_000 * (missing - 3)
     result = audited(written(tmp_path, (missing,), now_ms=now_ms + later_ms))

@@ -1,7 +1,5 @@
 """Differences between accepted states, by their lines; and the record at which a replica and the log part."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 

@@ -1,7 +1,5 @@
 """Gaps in service beside others, over deleted namespaces, clocks that go back; and what a sentence about one holds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which gaps are listed, and their sums: of one part of a log, and of several that are added up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

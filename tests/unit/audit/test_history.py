@@ -1,7 +1,5 @@
 """Records of a bundle's history: which they are, how they relate to it, and what each changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -94,8 +92,6 @@ def test_which_records_belong_to_a_history_and_how(name: str, relations: dict[st
 )
 def test_ranges_that_share_a_hash_overlap(first: str, other: str, expected: bool) -> None:
     one, two = parse_key(RANGES[first].encode()), parse_key(RANGES[other].encode())
-    assert one is not None
-    assert two is not None
     assert overlap(one, two) is expected
 
 

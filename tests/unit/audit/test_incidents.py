@@ -1,6 +1,7 @@
 """Incidents in words: from the channel's log and from the registry, by the log's own times."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -8,12 +9,15 @@ import pytest
 from statechannel.audit.incidents import ChannelIncidents
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
+from statechannel.operations.request_record import Reply, Request
+from statechannel.operations.table import RequestCommand
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.replay.auditor import audit_part
 from statechannel.stories.incident import DeclinedBundle, Incident, IncidentKind, newest, without_repaired
 from statechannel.stories.processes import RegistryStory
-from statechannel.stories.requests import stories_of
+from tests.support.doctor_facts import heartbeat as of_broker
 from tests.support.lone_engine import heartbeat, mark
+from tests.support.request_world import stories
 from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 
 RING = ["0x00000000_0xffffffff"]
@@ -43,10 +47,7 @@ def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
         log.write(bundle, "Assigned", to="b2", by="b2")
     (result,) = find_incidents(log)
     assert (result.at_ms, result.kind) == (heard_ms, IncidentKind.OWNER_LOST)
-    assert result.message == (
-        "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
-        "the longest gap in service was 7.5 s"
-    )
+    assert re.findall(r"[\d.]+ (?:bundles|s)", result.message) == ["2 bundles", "6.5 s", "7.5 s"]
 
 
 def test_a_lost_broker_and_its_repair_are_one_incident() -> None:
@@ -137,22 +138,11 @@ class Registry:
     def beat(self, at_s: float, broker: str, process: int = 1, **fields: Any) -> None:
         name = f"{broker}-{process}"
         self._seq[name] = self._seq.get(name, 0) + 1
-        info = {
-            "format": 1,
-            "kind": "member",
-            "broker": broker,
-            "incarnation": name,
-            "seq": self._seq[name],
-            "since": 0,
-            "sent_at_ms": round(at_s * 1_000) - 5,
-            "mode": "normal",
-            "phase": "caught-up",
-            "leading": False,
-            "expiry_s": 6.0,
-            **fields,
-        }
+        sent_ms = round(at_s * 1_000) - 5
+        info = of_broker(
+            broker, incarnation=name, seq=self._seq[name], sent_at_ms=sent_ms, **{"leading": False, **fields}
+        )
         decoded = decode_member(json.dumps(info).encode())
-        assert decoded is not None
         self.story.observe(RecordRead(Topic.REGISTRY, 0, 0, round(at_s * 1_000), broker.encode(), b""), decoded)
 
     def beats(self, start_s: float, end_s: float, *brokers: str, **fields: Any) -> None:
@@ -212,74 +202,37 @@ def test_the_newest_incidents_come_first_and_memory_is_bounded() -> None:
     assert [status.at_ms for status in shown] == [499_000, 498_000, 497_000]
 
 
-def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
-    def request(number: int, **args: Any) -> dict[str, Any]:
-        asked = {"command": "extension", "args": {"extension": "balancer", "ask": "drain", **args}}
-        return {"format": 1, "kind": "request", "id": f"id-{number}", "by": "me@here", "timeout_s": 60, **asked}
+def drain(number: int, outcome: dict[str, Any] | None = None, **args: Any) -> list[Request | Reply]:
+    """A request of a drain, and its reply."""
+    args = {"extension": "balancer", "ask": "drain", "broker": "b2", **args}
+    asked = Request(f"id-{number}", RequestCommand.EXTENSION.value, 0, args, "me@here")
+    return [asked] if outcome is None else [asked, Reply(asked.id, "b1", "b1-1", outcome)]
 
-    by = {"broker": "b1", "incarnation": "b1-1"}
-    reply = {"format": 1, "kind": "reply", "id": "id-0", "by": by, "outcome": {"outcome": "done", "result": "drained"}}
-    values = [request(0, broker="b2"), request(1, broker="b3"), request(2, ask="decide"), reply]
-    records = [
-        RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
-        for number, value in enumerate(values)
-    ]
-    assert [(incident.at_ms, incident.message) for incident in drains_of(stories_of(records).values())] == [
+
+def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
+    first, reply = drain(0, {"outcome": "done", "result": "drained"})
+    asked = stories(first, *drain(1, broker="b3"), *drain(2, ask="decide"), reply, step_ms=1_000)
+    assert [(incident.at_ms, incident.message) for incident in drains_of(asked.values())] == [
         (0, "the drain of b2 by me@here began, and ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
 
 
 def test_a_drain_that_timed_out_says_when_it_began() -> None:
-    args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
-    late = {
-        "answer": "unknown",
-        "outcome": "undetermined",
-        "reason": "timed-out",
-        "message": "by then 0 bundles",
-        "hint": "",
-    }
-    values: list[dict[str, Any]] = [
-        {
-            "format": 1, "kind": "request", "id": "id-0", "by": "me@here", "timeout_s": 60, "command": "extension",
-            "args": args,
-        },
-        {"format": 1, "kind": "reply", "id": "id-0", "by": {"broker": "b1", "incarnation": "b1-1"}, "outcome": late},
-    ]  # fmt: skip
-    records = [
-        RecordRead(Topic.REQUESTS, 0, number, 5_000 * number, b"k", json.dumps(value).encode())
-        for number, value in enumerate(values)
-    ]
-    assert [(incident.at_ms, incident.message) for incident in drains_of(stories_of(records).values())] == [
-        (0, "the drain of b2 by me@here began, and timed out after 5.0 s; by then 0 bundles")
-    ]
-    assert stories_of(records)["id-0"].status(5_000) == "timed-out"
+    late = {"answer": "unknown", "outcome": "undetermined", "reason": "timed-out", "message": "by then 0 bundles"}
+    asked = stories(*drain(0, late), step_ms=5_000)
+    (incident,) = drains_of(asked.values())
+    assert (incident.at_ms, "timed out after 5.0 s" in incident.message) == (0, True)
+    assert asked["id-0"].status(5_000) == "timed-out"
 
 
 def test_a_drain_that_fails_again_and_again_is_one_incident_with_its_requester_and_the_sentence() -> None:
-    by = {"broker": "b1", "incarnation": "b1-1"}
     refused = {"answer": "rejected", "reason": "no-extension", "message": "this broker runs no extension balancer"}
-    values: list[dict[str, Any]] = []
-    for number in range(3):
-        args = {"extension": "balancer", "ask": "drain", "broker": "b2"}
-        values += [
-            {
-                "format": 1, "kind": "request", "id": f"id-{number}", "by": "me@here", "timeout_s": 60,
-                "command": "extension", "args": args,
-            },
-            {"format": 1, "kind": "reply", "id": f"id-{number}", "by": by, "outcome": refused},
-        ]  # fmt: skip
-    records = [
-        RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
-        for number, value in enumerate(values)
-    ]
-    assert [(incident.at_ms, incident.message) for incident in drains_of(stories_of(records).values())] == [
-        (
-            4_000,
-            "the drain of b2 by me@here failed 3 times, the last time after 1.0 s: "
-            "this broker runs no extension balancer (no-extension)",
-        )
-    ]
+    asked = stories(*(item for number in range(3) for item in drain(number, refused)), step_ms=1_000)
+    (incident,) = drains_of(asked.values())
+    assert incident.at_ms == 4_000
+    for word in ("b2", "me@here", "3 times", "1.0 s", "this broker runs no extension balancer", "no-extension"):
+        assert word in incident.message
 
 
 def test_the_longest_gap_is_told_of_an_owner_last_heard_before_it_served() -> None:

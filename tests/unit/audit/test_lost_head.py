@@ -1,7 +1,5 @@
 """A log whose first records were deleted: whoever reads it says so, until a broker has restated what was lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +86,6 @@ def test_what_was_restated_counts_once_a_broker_vouches_behind_the_mark(tmp_path
     assert "heads_lost" not in answer
     assert (answer["namespaces"], answer["owners"]) == (1, {"b": 1})
     head = views_of(path).parts[0].head
-    assert head is not None
     assert head.first == FIRST
     past = audited(path, as_of=AsOf(offset=mark - 1))
     assert past["heads_lost"] == {"0": FIRST}, "at that moment nobody had restated it"

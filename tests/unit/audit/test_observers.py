@@ -1,7 +1,5 @@
 """Parts of an audit's answer: each alone is as with all others; and since when an owner serves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +113,7 @@ def asserted(version: int, state: str, accepted: str = "other", **fields: Any) -
         ([asserted(3, "Assigned", to="c")], ("b", 3, "Assigned", 2, 2_000)),
     ],
 )
-def test_an_owner_serves_since_the_record_of_its_generation(
-    more: list[tuple[bytes, bytes]], expected: tuple[Any, ...]
-) -> None:
+def test_an_owner_serves_since_the_record_of_its_generation(more: list[tuple[bytes, bytes]], expected: tuple[Any, ...]):
     assert since_of(*SERVED, *more) == [expected]
 
 

@@ -1,7 +1,5 @@
 """By which rule an operation has its origin: table of rows and causes; and how rows of several parts are merged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -166,9 +164,7 @@ def part(*rows: dict[str, Any], left_out: int = 0) -> dict[str, Any]:
         ([part({"operation": "later", "began_ms": 2_000}, {})], [(0, 5, 3), (0, 5, 3)]),
     ],
 )
-def test_an_operation_of_several_partitions_is_one(
-    parts: list[dict[str, Any]], expected: list[tuple[int, ...]]
-) -> None:
+def test_an_operation_of_several_partitions_is_one(parts: list[dict[str, Any]], expected: list[tuple[int, ...]]):
     rows = put_together(parts)["rows"]
     assert [(row["partition"], row["offset"], row["records"]) for row in rows] == expected
     assert [row["began_ms"] for row in rows] == sorted(row["began_ms"] for row in rows)

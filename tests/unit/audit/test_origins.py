@@ -33,7 +33,6 @@ def audited(log: ChannelLog, folder: Path) -> dict[str, Any]:
     path = folder / "log.jsonl"
     write_export(path, ExportHeader("c", {0: len(log.records)}, 0), log.records, now_ms=lambda: log.at_ms)
     origins = local.answer(AuditQuestion(ExportSource(path), wants=Wants(origins=True)), progress=no_bar).origins
-    assert origins is not None
     return dict(origins)
 
 
@@ -180,7 +179,6 @@ def test_what_a_joining_reader_finds_under_way_began_before(tmp_path: Path) -> N
     write_export(path, ExportHeader("c", {0: 10}, 0), log.records, now_ms=lambda: log.at_ms)
     question = AuditQuestion(ExportSource(path), compaction_lag_ms=lag_ms, wants=Wants(origins=True))
     origins = local.answer(question, progress=no_bar).origins
-    assert origins is not None
     transfer = request("op-1", "transfer", name=lower, destination="b2")
     document = origins_document(origins, [asked()])
     assert {operation["origin"] for operation in document["operations"]} == {"unknown"}
@@ -225,9 +223,7 @@ def test_what_a_leaving_broker_lets_go_of_was_asked_for_by_its_shutdown(
 
 
 @pytest.mark.parametrize(("low", "since_ms"), [(0, 0), (9, AT_MS + int(TIMEOUT_MAX_S * 1_000))])
-def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin(
-    monkeypatch: pytest.MonkeyPatch, low: int, since_ms: int
-) -> None:
+def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin(monkeypatch, low: int, since_ms: int):
     (oldest,) = logged(request("op-1", "transfer", name="t/n/topic", destination="b2"), at_ms=AT_MS)
 
     @contextmanager

@@ -1,7 +1,5 @@
 """Times in which two processes may have served one bundle."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What single records show of a bundle's owners, and the trail of records that leads to the state of a joining reader."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -30,9 +28,7 @@ KEY = b"t/n/0x00000000_0xffffffff"
 def decoded(version: int, state: str, base: str | None = "x", **fields: Any) -> Record:
     head: dict[str, Any] = {"format": 1, "kind": "proposal", "id": f"r{version}", "covers": 0, "version": version}
     head |= {"by": {"broker": "b", "incarnation": "b-1"}, "base": base, "state": state, "from": None, "to": None}
-    record = View(0, 1).read(0, KEY, orjson.dumps(head | fields)).record
-    assert record is not None
-    return record
+    return View(0, 1).read(0, KEY, orjson.dumps(head | fields)).record
 
 
 def restated(version: int, state: str, accepted: str, **fields: Any) -> Record:

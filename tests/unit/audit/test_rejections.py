@@ -1,7 +1,5 @@
 """Rejected records by reason, writer and winner, of one part of a log and of several; and lost races."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -80,12 +78,8 @@ def test_rejected_records_are_counted_by_reason_writer_and_winner() -> None:
         ("undecodable", 1, 7_000, 7_000),
         ("unknown-bundle", 1, 8_000, 8_000),
     ]
-    assert table(rejections, "by_writer") == [
-        ("b3", 3, 3_000, 8_000),
-        (None, 1, 7_000, 7_000),
-        ("b4", 1, 5_000, 5_000),
-        ("b5", 1, 9_000, 9_000),
-    ]
+    expected = [("b3", 3, 3_000, 8_000), (None, 1, 7_000, 7_000), ("b4", 1, 5_000, 5_000), ("b5", 1, 9_000, 9_000)]
+    assert table(rejections, "by_writer") == expected
     assert rejected_document(rejections)["records"] == 6
     names = ("offset", "writer", "version", "state", "operation", "winner")
     newest = [tuple(row[name] for name in names) for row in rejected_document(rejections)["newest"]]
@@ -135,11 +129,8 @@ def test_keys_that_are_none_are_counted_too() -> None:
     log.records.append(log.records[0]._replace(offset=2, key=None))
     observed(log, rejections.observe, races.observe)
     newest = rejected_document(rejections)["newest"]
-    assert [(row["key"], row["reason"], row["winner"]) for row in newest] == [
-        ("nonsense", "undecodable", None),
-        ("t/n", "undecodable", None),
-        ("", "undecodable", None),
-    ]
+    expected = [("nonsense", "undecodable", None), ("t/n", "undecodable", None), ("", "undecodable", None)]
+    assert [(row["key"], row["reason"], row["winner"]) for row in newest] == expected
     wrong = View(1 - partition_of("t/n", 2), 2)
     value = orjson.dumps(log.proposal("t/n", "Active", children=["0x00000000_0xffffffff"]))
     races.observe(log.records[1], wrong.read(0, b"t/n", value))

@@ -1,7 +1,5 @@
 """Exported logs replayed by this version: verdicts and digest recorded in the export, or by an earlier version beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from shutil import copy
@@ -114,7 +112,6 @@ def test_verdict_files_of_an_earlier_version_are_compared(name: str, tmp_path: P
     rewrite(other, lines)
     changed = check(GOLDEN / name, verdicts=other)
     assert (changed.same, changed.differing) == (False, 2)
-    assert changed.first is not None
     assert (changed.first.offset, changed.first.recorded) == (lines[7]["offset"], "never-heard-of")
     for cut, words in (
         (lines[:-1], "ends after"),
@@ -140,7 +137,6 @@ def test_a_version_that_judges_differently_is_found(log: Path, monkeypatch: pyte
     result = check(log)
     assert not result.same
     assert result.differing == 1
-    assert result.first is not None
     assert (result.first.offset, result.first.recorded, result.first.now) == (place, "accepted", "stale-version")
 
 
@@ -335,5 +331,4 @@ def test_a_record_without_a_key_is_compared_like_others(tmp_path: Path) -> None:
     verdicts = tmp_path / "verdicts.jsonl"
     rewrite(verdicts, [{"partition": 0, "offset": at, "verdict": "accepted"} for at in range(2)])
     first = check(log.export(tmp_path / "log.jsonl"), verdicts=verdicts).first
-    assert first is not None
     assert (first.offset, first.key, first.recorded) == (1, "", "accepted")

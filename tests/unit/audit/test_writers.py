@@ -1,7 +1,5 @@
 """What the heartbeats of the registry show of processes: when they were heard, stood still, left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -54,9 +52,7 @@ def test_how_long_a_process_stood_still(before: dict[str, Any], after: dict[str,
         ([9, 8, 7, 6, 5, 4], 9, {0: 8, 8: 9}),
     ],
 )
-def test_the_newest_times_are_kept_in_any_order(
-    times_ms: list[int], last_ms: int, after: dict[int, int | None]
-) -> None:
+def test_the_newest_times_are_kept_in_any_order(times_ms: list[int], last_ms: int, after: dict[int, int | None]):
     times = TimesHeard(most=2)
     for at_ms in times_ms:
         times.note(at_ms)

@@ -1,7 +1,5 @@
 """What the tests of the core share: the twin's words for what the core holds, and naive counts."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable

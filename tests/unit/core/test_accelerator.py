@@ -1,7 +1,5 @@
 """The accelerator takes what the Python code takes, refuses the rest, and steps aside where it cannot be used."""
 
-from __future__ import annotations
-
 import gc
 import random
 import shutil

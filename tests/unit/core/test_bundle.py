@@ -1,7 +1,5 @@
 """Names and ring arithmetic against upstream's boundaries and a naive count."""
 
-from __future__ import annotations
-
 import zlib
 from itertools import pairwise
 
@@ -17,12 +15,8 @@ FULL = 0xFFFFFFFF
 
 
 def test_four_bundles_have_upstreams_boundaries() -> None:
-    assert bundle.children_of(bundle.namespace_bounds(4)) == [
-        "0x00000000_0x40000000",
-        "0x40000000_0x80000000",
-        "0x80000000_0xc0000000",
-        "0xc0000000_0xffffffff",
-    ]
+    expected = ["0x00000000_0x40000000", "0x40000000_0x80000000", "0x80000000_0xc0000000", "0xc0000000_0xffffffff"]
+    assert bundle.children_of(bundle.namespace_bounds(4)) == expected
     assert bundle.children_of(bundle.namespace_bounds(1)) == ["0x00000000_0xffffffff"]
     assert bundle.children_of(bundle.namespace_bounds(3))[1] == "0x55555555_0xaaaaaaaa"
 

@@ -38,17 +38,12 @@ def assumed(*records: tuple[bytes, bytes]) -> Replica:
 
 @pytest.mark.parametrize(
     "records",
-    [
-        ((NAMESPACE, CREATED), (NAMESPACE, DELETED)),
-        ((NAMESPACE, b"junk"),),
-        ((BUNDLE, MOVED),),
-    ],
+    [((NAMESPACE, CREATED), (NAMESPACE, DELETED)), ((NAMESPACE, b"junk"),), ((BUNDLE, MOVED),)],
     ids=["deleted by junk", "nothing but junk", "its record is not there any more"],
 )
 def test_a_namespace_that_is_not_there_may_be_created_again_only_above_all_that_was_served(records) -> None:
     replica = assumed(*records)
     key = replica.view.get(NAMESPACE.decode())
-    assert key is not None
     assert key.state is State.DELETED
     again = {"version": key.version + 1, "base": key.accepted_id, "state": "Active"}
     created = value("proposal", 9, **again, children=["0x00000000_0x80000000", "0x80000000_0xffffffff"])
@@ -62,7 +57,6 @@ def test_a_live_bundle_goes_on_above_all_that_was_served() -> None:
     replica = assumed((NAMESPACE, CREATED))
     assert min(key.version for key in replica.view.live()) > HIGHEST
     namespace = replica.view.get(NAMESPACE.decode())
-    assert namespace is not None
     assert namespace.version == 1, "its deletion will be above its bundles"
 
 
@@ -70,7 +64,6 @@ def test_a_reader_of_the_whole_log_ends_with_the_same_keys_and_reports_none_that
     """The asserts of the mark's writer count, and a namespace that nobody knew is no change."""
     replica = assumed((NAMESPACE, b"junk"))
     key = replica.view.get(NAMESPACE.decode())
-    assert key is not None
     strict = Replica(0, 1, compaction_lag_s=LAG_S, kept_records_max=100)
     asserted = value("assert", 1, version=key.version, asserts=key.accepted_id, state="Deleted")
     mark = orjson.dumps({"through": 0, "by": BY})
@@ -79,7 +72,6 @@ def test_a_reader_of_the_whole_log_ends_with_the_same_keys_and_reports_none_that
     for offset, (name, content) in enumerate(log):
         strict.read(NOW_S, RecordRead(Topic.CHANNEL, 0, offset, 1_000 + offset, name, content))
     held = strict.view.get(NAMESPACE.decode())
-    assert held is not None
     assert (held.state, held.version) == (State.DELETED, key.version)
     assert not strict.overruled
 
@@ -97,5 +89,4 @@ def test_junk_of_the_highest_version_does_not_keep_other_bundles_from_going_on()
         replica.read(NOW_S, RecordRead(Topic.CHANNEL, 0, offset, 1_000 + offset, key, content))
     replica.assume()
     other = replica.view.get(bundles[1].decode())
-    assert other is not None
     assert 3 < other.version < MAX_INT

@@ -1,7 +1,5 @@
 """What a view costs: memory by the bundle, and work that does not grow with the number of bundles (counted, not timed)."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc

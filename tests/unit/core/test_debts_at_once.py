@@ -89,5 +89,4 @@ def test_an_assert_tells_operation_and_flow_of_what_it_restates(flow: str) -> No
             joiner.read(record.offset, record.key, record.value)
     for view in (full, joiner.view()):
         key_state = view.get(BUNDLE.decode())
-        assert key_state is not None
         assert (key_state.operation, key_state.flow) == ("op-1", flow)

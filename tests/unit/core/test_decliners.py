@@ -95,7 +95,6 @@ def test_where_no_other_broker_may_take_it_the_decliner_is_asked_sooner_and_then
         alone.held_hooks.clear()
     assert tries == pytest.approx([0, 5, 15], abs=1)
     (outcome,) = outcomes
-    assert isinstance(outcome, Undetermined)
     assert outcome.reason == "declined"
     (decline,) = outcome.declines
     assert decline.again_in_s == pytest.approx(6, abs=1)  # 20 s after the third, of which 14 are over
@@ -114,7 +113,6 @@ def test_while_another_broker_may_take_it_the_decliner_is_left_out(alone: LoneEn
     alone.run(4.0)
     alone.hear("b")
     key = alone.engine.key(bundle)
-    assert key is not None
     assert alone.engine.placer.choose(key) == "b"
     assert alone.engine.placer.choose(key, without="b") == "a"
 
@@ -127,9 +125,7 @@ def test_what_a_decliner_gives_as_its_reason_is_one_line_without_controls(alone:
     assert "a b\ufffd[31mred" in outcome.message
 
 
-def test_who_declined_and_takes_no_bundles_by_now_is_not_named(
-    alone: LoneEngine, bundle: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_declined_and_takes_no_bundles_by_now_is_not_named(alone: LoneEngine, bundle: str, monkeypatch):
     declined(alone, bundle, "b", "a")
     assert [decline.broker for decline in asked(alone, bundle).declines] == ["a"]
     monkeypatch.setattr(alone.engine.context, "accepts", lambda _: False)

@@ -1,7 +1,5 @@
 """The scan of JSON of any depth, against the parser of the standard library where that one goes so deep."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

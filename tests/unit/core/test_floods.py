@@ -1,7 +1,5 @@
 """Floods of commands and records: no step of the engine does much, however much waits. Counted in calls of functions."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -148,9 +146,7 @@ def test_creations_beyond_the_bound_are_refused_and_waiters_find_their_end(steps
         engine.ask(command, begun.append)
         engine.ask(AwaitOperation(f"c{number}", 5.0), ended.append)
     refused = [item for item in begun if isinstance(item, Rejected)]
-    assert {(item.reason, item.message.partition(": ")[2]) for item in refused} == {
-        ("busy", "too many records are in flight (pending_max)")
-    }
+    assert {item.reason for item in refused} == {"busy"}
     engine.let_through()
     assert kinds(begun) == {"Started": 1_500 - len(refused), "Rejected": len(refused)}
     engine.run(7)
@@ -176,14 +172,7 @@ def owner(**config: int) -> LoneEngine:
 def test_a_split_into_more_parts_than_a_step_may_make_is_refused(steps: Steps) -> None:
     engine, outcomes = owner(), list[Outcome]()
     engine.ask(Split(BUNDLE.decode(), "s1", 60.0, parts=4_097), outcomes.append)
-    assert outcomes == [
-        Rejected(
-            "bad-split",
-            f"{BUNDLE.decode()}: a split makes 4096 parts at most (split_parts_max)",
-            "Split the parts again.",
-            bundle=BUNDLE.decode(),
-        )
-    ]
+    assert [(outcome.reason, outcome.bundle) for outcome in outcomes] == [("bad-split", BUNDLE.decode())]
     engine.ask(Split(BUNDLE.decode(), "s2", 60.0, parts=4_096), outcomes.append)
     engine.ask(AwaitOperation("s2", 60.0), outcomes.append)
     assert [type(outcome) for outcome in outcomes[1:]] == [Started, Done]
@@ -193,7 +182,6 @@ def test_a_split_into_more_parts_than_a_step_may_make_is_refused(steps: Steps) -
 def test_a_foreign_wish_for_more_parts_is_given_up(steps: Steps) -> None:
     engine = owner()
     key = engine.engine.key(BUNDLE.decode())
-    assert key is not None
     engine.move(key.name, "x-1", "Splitting", **{"from": "a", "children": children_of(namespace_bounds(32_768))})
     assert (key.state, key.owner) == (State.ASSIGNED, "a")
     assert engine.engine.reactions.serving_count == 1

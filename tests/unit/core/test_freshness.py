@@ -37,7 +37,6 @@ def test_a_partition_that_is_not_heard_has_an_old_view_whatever_the_registry_say
     alone.run(4)
     assert alone.engine.mode is Mode.NORMAL, "the registry is heard"
     age_s = stale_age_s()
-    assert age_s is not None
     assert 8.5 <= age_s <= 10.6
     alone.let_through()
     assert stale_age_s() is None
@@ -51,7 +50,6 @@ def test_an_old_view_names_no_owner_that_is_lost(kafka_is_away: bool) -> None:
     alone.ask(Lookup(bundle, 60.0), lambda _: None)
     alone.ask(Transfer(bundle, "z", "op-1", 60.0), lambda _: None)
     key = alone.engine.key(bundle)
-    assert key is not None
     assert key.state is State.ASSIGNING
     generation = key.version + 1
     returned = {"action": "return", "flow": "transfer", "operation": "op-1", "from": "a", "to": "z"}
@@ -71,7 +69,6 @@ def test_an_old_view_names_no_owner_that_is_lost(kafka_is_away: bool) -> None:
     answer = ask()
     assert alone.engine.cached_owner(alone.now_s, bundle) is None
     if kafka_is_away:  # then nobody can be called lost, and the answer says how old it is
-        assert isinstance(answer, Owned)
         assert (answer.broker, answer.urls) == ("z", {"http": "http://z"})
         assert answer.stale_age_s is not None
         return
@@ -98,7 +95,6 @@ def test_a_view_that_is_behind_is_old_although_records_arrive_all_the_time() -> 
     alone.ask(Lookup(bundle, 60.0), answers.append)
     answer = answers[-1]
     assert isinstance(answer, Owned)
-    assert answer.stale_age_s is not None
     assert 16.0 <= answer.stale_age_s <= 19.0
     assert 16.0 <= alone.engine.status()["partitions"][0]["lag_s"] <= 19.0
     alone.behind_s = 0.0

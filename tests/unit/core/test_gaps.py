@@ -1,7 +1,5 @@
 """Whether missing offsets can have been cleaned."""
 
-from __future__ import annotations
-
 import pytest
 
 from statechannel.protocol.gaps import could_be_cleaned

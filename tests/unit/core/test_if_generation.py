@@ -1,7 +1,5 @@
 """Moves and splits on a condition: only while the bundle has the generation that the caller knows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -34,9 +32,7 @@ def running() -> World:
 
 def key_of(world: World) -> KeyState:
     context = world.process("a").engine.context
-    key = context.key(WHOLE)
-    assert key is not None
-    return key
+    return context.key(WHOLE)
 
 
 def moves(generation: int | None, owner: str) -> dict[str, Command]:
@@ -54,8 +50,6 @@ def moves(generation: int | None, owner: str) -> dict[str, Command]:
 def test_a_move_begins_only_at_its_generation(kind: str, asked: str, distance: int | None, is_begun: bool) -> None:
     world = running()
     key = key_of(world)
-    assert key.generation is not None
-    assert key.owner is not None
     wanted, before = None if distance is None else key.generation + distance, key.accepted_id
     world.ask(asked, moves(wanted, key.owner)[kind], "the move")
     world.run(3)

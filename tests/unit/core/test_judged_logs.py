@@ -1,7 +1,5 @@
 """The comparison of logs that tests leave in a Kafka sees a difference."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.mutants import planted

@@ -1,7 +1,5 @@
 """Members of the registry at their bounds: who replaces whom, when silence is a loss, and what a heartbeat must have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

@@ -1,7 +1,5 @@
 """The table of moves, row by row: every accepted state against every proposed one, forced and not, every broker."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

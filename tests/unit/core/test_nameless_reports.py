@@ -1,7 +1,5 @@
 """A delivery report that does not say where the record lies: what becomes of it is read, not guessed."""
 
-from __future__ import annotations
-
 import pytest
 
 from statechannel.engine.commands import CreateNamespace, Outcome, Rejected, Started

@@ -1,7 +1,5 @@
 """What becomes of this broker's own records where they are no records, and of closing marks that outlived their reason."""
 
-from __future__ import annotations
-
 import orjson
 
 from statechannel.engine.commands import CreateNamespace, DeleteNamespace, Lookup, Unload

@@ -1,7 +1,5 @@
 """One picture after the other: what has changed is in the next one, what has not is not made again."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

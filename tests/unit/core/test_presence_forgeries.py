@@ -1,7 +1,5 @@
 """This process in the registry alone: records in its name that are not its own, probes, and its first moments."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 

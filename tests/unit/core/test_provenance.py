@@ -1,7 +1,5 @@
 """Records that bear a process's name and are not its own: who is told of them, and what nobody does because of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -88,13 +86,11 @@ class Served:
         self.world.run(0.3)
 
     def forged(self, broker: str) -> int:
-        count: int = self.engine(broker).provenance.forged
-        return count
+        return self.engine(broker).provenance.forged
 
     def own_id(self) -> str:
         """Id of a record that the owner has written itself."""
-        record_id: str = self.engine(self.owner).key(BUNDLE).accepted_id
-        return record_id
+        return self.engine(self.owner).key(BUNDLE).accepted_id
 
 
 @pytest.fixture
@@ -186,9 +182,7 @@ def test_the_registry_says_it_to_everybody(served: Served) -> None:
 @pytest.mark.parametrize(
     "change", [{"leaving": True}, {"seq": 1_000_000}, {"accepting": False}, {"kind": "probe", "seq": 1_000_000}]
 )
-def test_a_registry_record_that_says_what_the_process_never_said_is_forged(
-    served: Served, change: dict[str, Any]
-) -> None:
+def test_a_registry_record_that_says_what_the_process_never_said_is_forged(served: Served, change: dict[str, Any]):
     newest = heartbeats(served, served.owner)[-1]
     served.world.append(Topic.REGISTRY, 0, served.owner.encode(), orjson.dumps(newest | change))
     served.world.run(0.5)

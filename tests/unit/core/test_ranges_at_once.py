@@ -1,7 +1,5 @@
 """All ranges of a ring at once are the same as one after the other; the nesting of a text likewise."""
 
-from __future__ import annotations
-
 from array import array
 from itertools import pairwise
 

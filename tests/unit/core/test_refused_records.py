@@ -1,7 +1,5 @@
 """Records that Kafka refuses for good: the command is rejected with Kafka's code, and is never said to pass."""
 
-from __future__ import annotations
-
 import pytest
 
 from statechannel.engine.commands import (

@@ -1,7 +1,5 @@
 """The registry read from its beginning once more, as after the reader's thread was restarted."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 

@@ -1,7 +1,5 @@
 """Each condition of the bulk of a replay by itself: what is no plain move is found by `View.read`, and the views are the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -278,7 +276,6 @@ def test_what_it_notes_of_a_plain_move() -> None:
     view = View(0, 1)
     read_many(view, story.records, 0, len(story.records))
     key = view.get(LOW)
-    assert key is not None
     assert (key.operation, key.flow, key.offset, key.settled) == ("op1", "transfer", 3, 3)
     assert (key.server, key.forced, key.derived, key.was) == (view.writers["b1-1"], False, False, "Assigned")
     assert (dict(key.more or {}), view.load, list(view.in_flight)) == ({"colour": "red"}, {"b2": 1}, [key])

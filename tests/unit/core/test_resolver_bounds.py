@@ -1,7 +1,5 @@
 """The resolver's conditions one by one, with both sides of each bound (protocol.md section 3)."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -42,8 +40,7 @@ def log() -> ViewLog:
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"),
-    [(4, Verdict.STALE_VERSION), (5, Verdict.ACCEPTED), (6, Verdict.VERSION_GAP)],
+    ("version", "verdict"), [(4, Verdict.STALE_VERSION), (5, Verdict.ACCEPTED), (6, Verdict.VERSION_GAP)]
 )
 def test_a_bundles_version_is_the_accepted_one_plus_one(log, version, verdict):
     base = log.key(BUNDLE).accepted_id

@@ -1,7 +1,5 @@
 """The hooks of a split: the parent takes no more writes, its children are prepared, it is dropped; or it gets its writes back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from statechannel.engine.effects import CallHook, Hook
@@ -37,11 +35,8 @@ def test_the_parent_stops_writes_before_its_children_are_prepared_and_is_dropped
     bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
     (done,) = [one for one in bench.context.effects if isinstance(one, CallHook) and one.hook is Hook.ON_SPLIT_DONE]
     assert (done.hook_id, done.children) == (0, (LOWER, UPPER))
-    assert bench.hooks() == [
-        ("on_split_done", LOW, 6, None),
-        ("on_serve", LOWER, 6, None),
-        ("on_serve", UPPER, 6, None),
-    ]
+    expected = [("on_split_done", LOW, 6, None), ("on_serve", LOWER, 6, None), ("on_serve", UPPER, 6, None)]
+    assert bench.hooks() == expected
 
 
 def test_a_parent_that_cannot_stop_writes_is_not_split():
@@ -93,11 +88,8 @@ def test_a_rejoin_in_the_middle_of_a_split_leaves_its_children_prepared():
         bench.reactions.hook_finished(HookFinished(which))
     assert bench.one_written()[:2] == (State.DELETED, Action.SPLIT)
     bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
-    assert bench.hooks() == [
-        ("on_split_done", LOW, 6, None),
-        ("on_serve", LOWER, 6, None),
-        ("on_serve", UPPER, 6, None),
-    ]
+    expected = [("on_split_done", LOW, 6, None), ("on_serve", LOWER, 6, None), ("on_serve", UPPER, 6, None)]
+    assert bench.hooks() == expected
 
 
 def test_a_split_that_fails_in_the_middle_of_a_rejoin_is_given_up_after_it():
@@ -153,11 +145,8 @@ def test_a_split_that_was_committed_during_a_rejoin_is_done_in_the_same_order():
     bench = prepared()
     bench.log.move(LOW, "Deleted", from_="a", children=QUARTERS)
     bench.reactions.view_replaced(bench.log.view)
-    assert bench.hooks() == [
-        ("on_split_done", LOW, 6, None),
-        ("on_serve", LOWER, 6, None),
-        ("on_serve", UPPER, 6, None),
-    ]
+    expected = [("on_split_done", LOW, 6, None), ("on_serve", LOWER, 6, None), ("on_serve", UPPER, 6, None)]
+    assert bench.hooks() == expected
     assert bench.reactions.tasks == {}
 
 
@@ -165,11 +154,8 @@ def test_a_split_that_another_ended_during_a_rejoin_releases_parent_and_children
     bench = prepared()
     bench.log.move(LOW, "Assigning", to="b", writer="c", forced=True)
     bench.reactions.view_replaced(bench.log.view)
-    assert set(bench.hooks()) == {
-        ("on_release", LOW, 3, "b"),
-        ("on_release", LOWER, 6, None),
-        ("on_release", UPPER, 6, None),
-    }
+    expected = {("on_release", LOW, 3, "b"), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None)}
+    assert set(bench.hooks()) == expected
     assert bench.reactions.holdings == {}
 
 
@@ -178,11 +164,8 @@ def test_a_parent_that_was_released_when_the_lease_expired_is_not_dropped():
     bench = prepared()
     bench.context.lease_ran_out = True
     bench.reactions.release_all()
-    assert bench.hooks() == [
-        ("on_release", LOW, 3, None),
-        ("on_release", LOWER, 6, None),
-        ("on_release", UPPER, 6, None),
-    ]
+    expected = [("on_release", LOW, 3, None), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None)]
+    assert bench.hooks() == expected
     bench.seen(LOW, "Deleted", from_="a", children=QUARTERS)
     assert bench.hooks() == []
     bench.context.lease_ran_out = False

@@ -1,7 +1,5 @@
 """The stream of accepted records: where it is whole, and who says that it is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from statechannel.engine.commands import CreateNamespace

@@ -1,7 +1,5 @@
 """Tables of a reader that others fill: they are bounded, and what is forgotten changes nothing that anybody judges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
@@ -41,9 +39,7 @@ def judged(records: list[RecordRead]) -> View:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10_000])
-def test_writers_are_bounded_and_no_state_hangs_on_who_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_writers_are_bounded_and_no_state_hangs_on_who_is_forgotten(monkeypatch: pytest.MonkeyPatch, limit: int):
     records = log_of(50)
     whole = judged(records)
     assert len(whole.writers) > 40

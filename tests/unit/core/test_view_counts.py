@@ -1,7 +1,5 @@
 """What a view counts beside the states, made anew from the states after each record: load, in flight, ring, debts' keys."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -45,7 +43,6 @@ def counted(view: View) -> None:
         mine = [key for key in bundles if key.namespace == space.namespace]
         live = [key for key in mine if key.state is not State.DELETED]
         ring = space.ring
-        assert ring is not None
         assert sorted(key.lower for key in live) == list(ring.live)
         assert all(ring.live[key.lower] is key and key.ring is ring for key in live)
         assert set(ring.parents) == set(mine) - set(live)
@@ -84,10 +81,8 @@ def test_a_life_with_every_move(log):
     assert log.write("t/n", id="end", version=highest + 1, base="ns", state="Deleted") is Verdict.ACCEPTED
     assert [key.name for key in log.view.existing()] == ["t/n"]
     log.create(highest + 2, "end", id_="ns2", children=RANGES)
-    assert {key.name: (key.state, key.version) for key in log.view.live()} == {
-        LOW: (State.UNASSIGNED, highest + 2),
-        HIGH: (State.UNASSIGNED, highest + 2),
-    }
+    expected = {LOW: (State.UNASSIGNED, highest + 2), HIGH: (State.UNASSIGNED, highest + 2)}
+    assert {key.name: (key.state, key.version) for key in log.view.live()} == expected
     began_anew = log.view.get(HIGH)
     assert (began_anew.forced, began_anew.bounds, began_anew.intent, began_anew.more) == (False, None, None, None)
     log.own(LOW, "b1")

@@ -52,9 +52,7 @@ def of(*records: tuple[bytes, bytes]) -> ViewSummary:
 
 
 def summary_of(digest: ViewDigest) -> ViewSummary:
-    summary = digest.advance(100)
-    assert summary is not None
-    return summary
+    return digest.advance(100)
 
 
 TRUE = of((NAMESPACE, CREATED))
@@ -83,9 +81,7 @@ def test_who_is_caught_up_compares_what_it_holds_at_the_same_offset(theirs: View
     ],
     ids=["nothing missed", "equal behind the gap", "differed before", "differs behind the gap", "never heard before"],
 )
-def test_a_reader_that_took_compacted_offsets_for_markers_starts_over_at_the_next_heartbeat(
-    before, after, phase
-) -> None:
+def test_a_reader_that_took_compacted_offsets_for_markers_starts_over_at_the_next_heartbeat(before, after, phase):
     """A true marker is skipped by all, so that all are equal behind it."""
     replica = caught_up()
     offset = 1

@@ -1,7 +1,5 @@
 """Repairs and hand-overs go by windows: so many in flight, the next ones when half are back, none twice while the log is slow."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import orjson
@@ -164,7 +162,6 @@ def take(engine: LoneEngine, bundles: list[bytes]) -> None:
     """`b` takes bundles that are assigned to it."""
     for bundle in bundles:
         key = engine.engine.key(bundle.decode())
-        assert key is not None
         assert key.state is State.ASSIGNING
         engine.move(
             key.name, "b-1", State.ASSIGNED, **{"from": "a", "to": "b", "flow": key.flow, "operation": key.operation}

@@ -20,9 +20,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_check_that_fails_is_named_at_the_end_and_keeps_the_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_that_fails_is_named_at_the_end_and_keeps_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     checks = [(True, "the namespace has 17 bundles"), (False, "b1 has the states of the log")]
     monkeypatch.setattr(Story, "run", lambda story: story.checks.extend(checks))
     result = CliRunner().invoke(app, ["--keep"])
@@ -37,9 +35,7 @@ def test_check_that_fails_is_named_at_the_end_and_keeps_the_logs(
     assert kept[0].name in "".join(result.output.split())
 
 
-def test_step_that_fails_is_named_with_the_checks_before_it_and_the_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_that_fails_is_named_with_the_checks_before_it_and_the_logs(tmp_path, monkeypatch):
     refused = (
         "note: waiting\nerror: Kafka at 127.0.0.1:1 did not answer\nhint: Start one here with `statechannel kafka up`."
     )

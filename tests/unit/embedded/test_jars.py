@@ -73,9 +73,7 @@ def test_cache_is_filled_once(small_list: Path, monkeypatch: pytest.MonkeyPatch)
     assert [path.name for path in small_list.iterdir() if path.name.startswith("fetch-")] == []
 
 
-def test_fetched_jar_with_other_content_never_enters_the_cache(
-    small_list: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetched_jar_with_other_content_never_enters_the_cache(small_list: Path, monkeypatch: pytest.MonkeyPatch):
     fake_fetch(monkeypatch, two=b"something else")
     with pytest.raises(JarsUnavailableError, match=r"two-2\.0\.jar is not the listed org\.two"):
         prepare_jars()
@@ -90,9 +88,7 @@ def test_changed_jar_in_the_cache_is_refused(small_list: Path, monkeypatch: pyte
     assert error.value.hint.startswith("remove ")
 
 
-def test_own_folder_is_taken_and_never_filled(
-    small_list: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_own_folder_is_taken_and_never_filled(small_list: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     calls = fake_fetch(monkeypatch)
     own = fill(tmp_path / "own")
     (own / "stranger-9.jar").write_bytes(b"not listed")

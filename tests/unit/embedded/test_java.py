@@ -65,9 +65,7 @@ def test_no_java_is_one_clear_error(bare_machine: pytest.MonkeyPatch) -> None:
     ("version", "status", "why"),
     [("11.0.2", 0, "is Java 11"), ("17.0.1", 1, "exit status 1"), ("?", 0, "does not print")],
 )
-def test_unsuitable_java_is_named(
-    bare_machine: pytest.MonkeyPatch, tmp_path: Path, version: str, status: int, why: str
-) -> None:
+def test_unsuitable_java_is_named(bare_machine: pytest.MonkeyPatch, tmp_path, version: str, status: int, why: str):
     home = fake_java(tmp_path / "home", version, status)
     bare_machine.setenv("JAVA_HOME", str(home))
     with pytest.raises(JavaUnavailableError, match=why) as error:

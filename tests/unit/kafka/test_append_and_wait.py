@@ -1,7 +1,5 @@
 """One record, written and waited for: what the client says of it (a scripted producer, no broker)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -43,9 +41,7 @@ def test_the_offset_is_that_of_the_report(reported: Callable[[int | None], int])
 
 
 @pytest.mark.parametrize("offset", [None, -1, -1001])
-def test_a_success_without_an_offset_is_not_one_at_offset_0(
-    reported: Callable[[int | None], int], offset: int | None
-) -> None:
+def test_a_success_without_an_offset_is_not_one_at_offset_0(reported: Callable[[int | None], int], offset: int | None):
     with pytest.raises(AppendOutcomeUnknownError, match="without its offset"):
         reported(offset)
 
@@ -131,9 +127,7 @@ def test_a_refused_record_is_counted_and_its_error_is_the_first_one(
         writer.require(result)
 
 
-def test_a_queue_that_stays_full_leaves_the_outcome_unknown(
-    writer_of: Callable[..., tuple[BlockingWriter, Scripted]],
-) -> None:
+def test_a_queue_that_stays_full_leaves_the_outcome_unknown(writer_of: Callable[..., tuple[BlockingWriter, Scripted]]):
     writer, producer = writer_of(5, None)
     result = writer.write(RECORDS)
     assert (result.written, result.unanswered) == (1, 3), "two are in the queue, and one found no room"
@@ -143,9 +137,7 @@ def test_a_queue_that_stays_full_leaves_the_outcome_unknown(
     assert producer.purged
 
 
-def test_a_record_that_timed_out_may_still_be_written(
-    writer_of: Callable[..., tuple[BlockingWriter, Scripted]],
-) -> None:
+def test_a_record_that_timed_out_may_still_be_written(writer_of: Callable[..., tuple[BlockingWriter, Scripted]]):
     writer, _ = writer_of(KafkaError(KafkaError._MSG_TIMED_OUT))
     with pytest.raises(AppendOutcomeUnknownError):
         writer.require(writer.write(RECORDS[:1]))

@@ -231,9 +231,7 @@ def test_the_clients_have_what_the_protocol_rests_on() -> None:
 @pytest.mark.parametrize(
     ("session_ms", "heartbeat_ms", "poll_ms"), [(6_000, 600, 60_000), (500, 100, 60_000), (90_000, 9_000, 90_000)]
 )
-def test_a_member_of_the_election_lives_as_long_as_its_session(
-    session_ms: int, heartbeat_ms: int, poll_ms: int
-) -> None:
+def test_a_member_of_the_election_lives_as_long_as_its_session(session_ms: int, heartbeat_ms: int, poll_ms: int):
     config = ClientSettings("h:1", tuning=KafkaSettings.model_construct(session_timeout_ms=session_ms)).election_config(
         "g"
     )
@@ -274,9 +272,7 @@ def test_the_tree_of_settings_reaches_the_clients() -> None:
         ({}, "client.rack=a", False),
     ],
 )
-def test_an_address_may_be_a_setting_or_a_property(
-    tmp_path: Path, kafka: dict[str, object], lines: str | None, named: bool
-) -> None:
+def test_an_address_may_be_a_setting_or_a_property(tmp_path, kafka: dict[str, object], lines: str | None, named: bool):
     file = {} if lines is None else {"properties_file": str(write(tmp_path, lines))}
     assert names_servers(load(overrides={"kafka": kafka | file})) is named
 

@@ -207,9 +207,7 @@ class KeptOut(LoneGroup):
         return SimpleNamespace(error=lambda: KafkaError(KafkaError.INCONSISTENT_GROUP_PROTOCOL))
 
 
-def test_what_keeps_a_member_out_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_keeps_a_member_out_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     monkeypatch.setattr(election_module, "Consumer", KeptOut)
     bench = Bench(None)
     bench.wait(lambda: bench.group.polls > 20)

@@ -116,7 +116,6 @@ def test_a_record_that_is_too_large_names_its_size_and_the_limit(
 ) -> None:
     error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
     refusal = errors.refusal_of(error, "t", size_bytes, {"message.max.bytes": "20000"}, by_client=by_client)
-    assert refusal is not None
     assert (refusal.code, refusal.topic) == ("MSG_SIZE_TOO_LARGE", "t")
     assert all(name in refusal.message for name in names)
 

@@ -1,7 +1,5 @@
 """Following a light topic: its batches, where it starts over, and what it does when something fails (a scripted client)."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -121,9 +119,7 @@ def test_as_long_as_its_topic_is_gone_it_fetches_nothing(rig: Rig) -> None:
     assert rig.client.held == []
 
 
-def test_an_outage_is_bridged_and_said_once(
-    rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outage_is_bridged_and_said_once(rig: Rig, caplog, monkeypatch):
     log = logging.getLogger("statechannel.kafka.light_topic")
     monkeypatch.setattr(log, "filters", [])
     with caplog.at_level(logging.INFO, logger=log.name):

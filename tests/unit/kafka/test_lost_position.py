@@ -1,7 +1,5 @@
 """Kafka has no record at a reader's position any more: a truncated log ends the reading, a lost beginning starts it over."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -188,9 +186,7 @@ def test_a_truncated_log_ends_the_partition(kafka: LosingKafka, reader: LogReade
     assert len(kafka.of(PartitionOpened)) == 1
 
 
-def test_who_asks_for_a_partition_that_has_ended_reads_it_from_its_beginning(
-    kafka: LosingKafka, reader: LogReader
-) -> None:
+def test_who_asks_for_a_partition_that_has_ended_reads_it_from_its_beginning(kafka: LosingKafka, reader: LogReader):
     kafka.wait_read(1)
     kafka.error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
     wait_until(lambda: kafka.of(PartitionBroken), lambda: kafka.inputs[-5:], pause_s=0.005)
@@ -228,9 +224,7 @@ def test_a_lost_position_is_not_explained_before_kafka_has_answered_about_the_to
     assert bool(kafka.of(PartitionBroken)) != deletes
 
 
-def test_a_log_that_was_truncated_and_is_as_long_as_before_is_not_read_on(
-    kafka: LosingKafka, reader: LogReader
-) -> None:
+def test_a_log_that_was_truncated_and_is_as_long_as_before_is_not_read_on(kafka: LosingKafka, reader: LogReader):
     """The end of the log shows nothing then, and a consumer that begins behind the truncation would not look at it."""
     kafka.wait_read(1)
     kafka.epoch, kafka.cut, kafka.end = 2, END - 2, END + 2

@@ -104,9 +104,7 @@ def test_a_fetch(
     assert (fetched.advanced, consumer.position) == (advanced, position)
 
 
-def test_a_fetch_brings_no_more_than_was_asked_for_and_waits_only_for_the_first(
-    clients: list[ScriptedConsumer],
-) -> None:
+def test_a_fetch_brings_no_more_than_was_asked_for_and_waits_only_for_the_first(clients: list[ScriptedConsumer]):
     consumer = open_consumer()
     consumer.start(PLACE, 0)
     clients[0].script.extend(record(offset) for offset in range(5))

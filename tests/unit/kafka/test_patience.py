@@ -161,9 +161,7 @@ def test_a_partition_is_not_broken_because_a_broker_has_not_learned_of_it(
     assert got == [PartitionOpened(Topic.CHANNEL, 0, 0, 3)]
 
 
-def test_a_partition_of_a_topic_that_stays_missing_is_broken_after_the_grace(
-    consumer: FakeConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_of_a_topic_that_stays_missing_is_broken_after_the_grace(consumer: FakeConsumer, monkeypatch):
     consumer.get_watermark_offsets = Script(refusal(KafkaError.UNKNOWN_TOPIC_OR_PART))
     reading, got = open_reader(monkeypatch)
     began_s = time.monotonic()
@@ -260,9 +258,7 @@ def test_describing_what_is_refused_is_not_repeated(admin: ScriptedAdmin) -> Non
     assert admin.calls == ["describe"]
 
 
-def test_after_a_call_without_an_answer_a_new_client_asks(
-    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_call_without_an_answer_a_new_client_asks(admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch):
     """librdkafka sometimes waits in vain for a group's coordinator, until the time-out."""
     bounds_s: list[float] = []
 

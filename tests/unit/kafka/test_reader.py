@@ -285,9 +285,7 @@ def test_a_lost_head_is_said_once_and_again_when_more_is_lost(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("position", "end_offset", "confirmed"), [(3, 3, True), (3, 4, False), (2, 3, False)])
-def test_an_answer_about_the_end_makes_a_position_newer(
-    rig: Rig, position: int, end_offset: int, confirmed: bool
-) -> None:
+def test_an_answer_about_the_end_makes_a_position_newer(rig: Rig, position: int, end_offset: int, confirmed: bool):
     rig.open(message(position - 1))
     rig.fetch()
     count = len(rig.inputs)
@@ -377,9 +375,7 @@ def test_a_log_that_is_quiet_for_too_long_is_asked_for_its_end(
 
 
 @pytest.mark.parametrize(("gather_ms", "answered", "renewed"), [(0, True, 1), (50, False, 1), (50, True, 2)])
-def test_many_records_one_by_one_are_gathered_if_that_is_wanted(
-    rig: Rig, gather_ms: int, answered: bool, renewed: int
-) -> None:
+def test_many_records_one_by_one_are_gathered_if_that_is_wanted(rig: Rig, gather_ms: int, answered: bool, renewed: int):
     rig.open(gather_ms=gather_ms)
     for offset in range(40):
         rig.client.script.extend([message(offset), None])

@@ -1,7 +1,5 @@
 """As of when a reader's position is: never later than what was known then, and it goes on where the end is never reached."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -193,9 +193,7 @@ def follow(kafka: SilentKafka, done: Callable[[list[int]], bool]) -> list[int]:
     return offsets
 
 
-def test_a_follower_goes_on_with_a_new_client(
-    silent_kafka: Callable[..., SilentKafka], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_follower_goes_on_with_a_new_client(silent_kafka: Callable[..., SilentKafka], caplog):
     kafka = silent_kafka({0: 10}, {0: 3}, {0: 7})
     assert follow(kafka, lambda offsets: len(offsets) >= 10) == list(range(10))
     assert [client.given for client in kafka.clients] == [[(0, 0)], [(0, 3)], [(0, 7)]]
@@ -252,9 +250,7 @@ def test_who_gives_up_soon_tries_a_new_client_before(silent_kafka: Callable[...,
     assert len(kafka.clients) == 2
 
 
-def test_a_bounded_reading_ends_at_its_time_limit_though_clients_are_replaced(
-    silent_kafka: Callable[..., SilentKafka],
-) -> None:
+def test_a_bounded_reading_ends_at_its_time_limit_though_clients_are_replaced(silent_kafka: Callable[..., SilentKafka]):
     kafka = silent_kafka({0: 10}, *[{0: 3}] * 1_000)
     with (
         tail.PartitionTail(QUICK, Topic.CHANNEL, "c", 0, group_id="g", timeout_s=0.5) as opened,
@@ -292,9 +288,7 @@ def step(opened: reader.LogReader, done: Callable[[], bool], times: int = 2_000)
     raise AssertionError("too many steps")
 
 
-def test_a_reader_goes_on_with_a_new_client_in_all_its_partitions(
-    silent_kafka: Callable[..., SilentKafka], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_reader_goes_on_with_a_new_client_in_all_its_partitions(silent_kafka: Callable[..., SilentKafka], caplog):
     kafka = silent_kafka({0: 5, 1: 6}, {1: 2})
     opened, records, others = open_reader(2)
     step(opened, lambda: len(records) >= 11)
@@ -321,9 +315,7 @@ def test_traffic_of_another_partition_does_not_hide_a_stall(silent_kafka: Callab
     assert len(kafka.clients) == 2
 
 
-def test_a_partition_is_read_again_from_its_beginning_by_the_new_client(
-    silent_kafka: Callable[..., SilentKafka],
-) -> None:
+def test_a_partition_is_read_again_from_its_beginning_by_the_new_client(silent_kafka: Callable[..., SilentKafka]):
     kafka = silent_kafka({0: 5, 1: 6}, {1: 2})
     opened, records, others = open_reader(2)
     step(opened, lambda: len(records) >= 11)

@@ -1,7 +1,5 @@
 """Reading one partition up to an end, or following it, and asking where it ends (a scripted client)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
@@ -82,9 +80,7 @@ def test_a_refusal_is_no_outage(client: ScriptedConsumer) -> None:
             ask()
 
 
-def test_the_reason_that_the_client_gave_is_said_where_nothing_answers(
-    client: ScriptedConsumer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reason_that_the_client_gave_is_said_where_nothing_answers(client: ScriptedConsumer, monkeypatch):
     configs: list[dict[str, Any]] = []
     monkeypatch.setattr(partition_consumer, "Consumer", lambda config: configs.append(config) or client)
     client.marks = None
@@ -116,9 +112,7 @@ def test_the_reason_that_the_client_gave_is_said_where_nothing_answers(
         (Span(0, 0, 3), [event(KafkaError.UNKNOWN_TOPIC_OR_PART), None, record(0), record(2)], [0, 2]),
     ],
 )
-def test_what_lies_below_an_end(
-    client: ScriptedConsumer, span: Span, script: list[Message | None], offsets: list[int]
-) -> None:
+def test_what_lies_below_an_end(client: ScriptedConsumer, span: Span, script: list[Message | None], offsets: list[int]):
     client.script.extend(script)
     with open_tail() as opened:
         records = list(opened.records(span))

@@ -1,7 +1,5 @@
 """What Kafka answers about topics, its nodes and groups, as the commands show it (a scripted admin client)."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -68,9 +68,7 @@ def test_created_as_wanted_is_without_difference() -> None:
         ("c-requests", "segment.ms", "86400001", False),
     ],
 )
-def test_each_wrong_setting_is_one_difference_with_its_command(
-    topic: str, setting: str, expected: str, hard: bool
-) -> None:
+def test_each_wrong_setting_is_one_difference_with_its_command(topic: str, setting: str, expected: str, hard: bool):
     inspection = inspect(with_setting(topic, setting, expected), SETTINGS, TOPICS)
     (difference,) = inspection.differences
     assert (difference.topic, difference.setting, difference.actual) == (topic, setting, expected)

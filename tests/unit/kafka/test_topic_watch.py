@@ -1,7 +1,5 @@
 """What the watch over topics finds while a member runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -103,9 +101,7 @@ POSITIONS = {(CHANNEL, 0): 7, (CHANNEL, 1): 0, (REQUESTS, 0): 3}
 def look(watching: TopicWatch, now_s: float = 0.0) -> TopicFindings:
     """One round, from its queries to its findings."""
     assert watching.poll(now_s, POSITIONS) is None
-    findings = watching.poll(now_s, POSITIONS)
-    assert findings is not None
-    return findings
+    return watching.poll(now_s, POSITIONS)
 
 
 # --- the head of a log ----------------------------------------------------------------------------------------------
@@ -231,9 +227,7 @@ def test_without_an_answer_what_was_known_stays(cluster: Cluster, monkeypatch: p
 
 
 @pytest.mark.parametrize("call", ["_describe", "describe_configs"])
-def test_of_a_topic_that_is_half_known_nothing_is_said(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_of_a_topic_that_is_half_known_nothing_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, call: str):
     watching = watch(policies=POLICIES)
     cluster.settings[SIDE]["segment.ms"] = "99"
     with monkeypatch.context() as silent:
@@ -260,7 +254,6 @@ def test_partitions_that_were_too_many_when_the_topic_was_opened_are_so_still(cl
     watching = TopicWatch(ClientSettings("127.0.0.1:1"), [info], interval_s=5.0, policies={SIDE: SIDE_POLICY})
     watching.poll(0.0, {(SIDE, 0): 0})
     findings = watching.poll(0.0, {(SIDE, 0): 0})
-    assert findings is not None
     assert differing(findings) == [(SIDE, "partitions", "3", False)]
 
 

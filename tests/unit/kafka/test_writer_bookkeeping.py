@@ -210,7 +210,6 @@ def test_a_permanent_refusal_by_kafka_is_reported_as_one_with_its_code(
     rig.producers[0].report(rig.producers[0].held, KafkaError(code))
     (failed,) = rig.inbox.wait_answers(1)
     assert isinstance(failed, AppendFailed)
-    assert failed.refusal is not None
     assert (failed.code, failed.refusal.code, failed.refusal.reason, failed.refusal.topic) == (name, name, reason, "c")
     assert not failed.never_written
 
@@ -221,7 +220,6 @@ def test_what_the_client_refuses_for_its_size_names_the_limit_of_the_client() ->
     rig.append(1)
     (failed,) = rig.inbox.wait_answers(1)
     assert isinstance(failed, AppendFailed)
-    assert failed.refusal is not None
     assert "message.max.bytes = 20000" in failed.refusal.message
     assert failed.never_written
     rig.writer.close(0.01)
@@ -247,17 +245,7 @@ def test_a_client_that_kafka_lets_write_nothing_at_all_says_so_for_each_record(r
     rig.producers[0].reports.append(lambda: rig.producers[0].config["error_cb"](error))
     (failed,) = rig.inbox.wait_answers(1)
     assert isinstance(failed, AppendFailed)
-    assert failed.refusal is not None
     assert failed.refusal.reason is RefusalReason.DENIED
-
-
-def test_a_time_out_is_unknown_never_failed(rig: Rig) -> None:
-    rig.append(1)
-    rig.producers[0].report(rig.producers[0].held, KafkaError(KafkaError._MSG_TIMED_OUT))
-    assert rig.writer.flush(5)
-    (failed,) = rig.inbox.of(AppendFailed)
-    assert not failed.never_written
-    assert "_MSG_TIMED_OUT" in failed.error
 
 
 @pytest.mark.parametrize("offset", [None, -1, -1001])
@@ -347,10 +335,8 @@ def test_the_queue_is_bounded() -> None:
     rig = Rig(producer_queue_records=3)
     rig.append(*range(1, 10))
     failed = rig.inbox.wait_answers(2)
-    assert [(answer.token, answer.never_written) for answer in failed if isinstance(answer, AppendFailed)] == [
-        (8, True),
-        (9, True),
-    ]
+    expected = [(8, True), (9, True)]
+    assert [(answer.token, answer.never_written) for answer in failed if isinstance(answer, AppendFailed)] == expected
     rig.writer.close(0.01)
     assert sorted(answer.token for answer in rig.inbox.inputs) == list(range(1, 10))
 
@@ -361,13 +347,8 @@ QUICK_MS = 100
 def test_what_could_not_be_sent_for_the_time_of_a_delivery_was_never_written(quick: Rig) -> None:
     quick.append(1, 2, 3, 4, 5)
     failed = [answer for answer in quick.inbox.wait_answers(5) if isinstance(answer, AppendFailed)]
-    assert {answer.token: answer.never_written for answer in failed} == {
-        1: False,
-        2: False,
-        3: False,
-        4: False,
-        5: True,
-    }
+    expected = {1: False, 2: False, 3: False, 4: False, 5: True}
+    assert {answer.token: answer.never_written for answer in failed} == expected
 
 
 @pytest.fixture
@@ -517,7 +498,6 @@ def test_a_record_that_the_client_refuses_is_named_with_its_size(
     rig.writer.append(Append(1, Topic.CHANNEL, 0, key, value))
     (failed,) = rig.inbox.wait_answers(1)
     assert isinstance(failed, AppendFailed)
-    assert failed.refusal is not None
     assert f" {size} bytes" in failed.refusal.message
 
 

@@ -128,10 +128,8 @@ async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) ->
     assert rig.following.caught_up
     assert rig.ages() == [60.0, 0.0], "b1's lay there, b2's came live"
     batch = LightBatch([SideRecord(*item) for item in large], opened=True, backlog=2, caught_up=True)
-    assert [(len(item.records), item.opened, item.backlog, item.caught_up) for item in pieces_of(batch)] == [
-        (2, True, 2, True),
-        (1, False, 0, True),
-    ]
+    expected = [(2, True, 2, True), (1, False, 0, True)]
+    assert [(len(item.records), item.opened, item.backlog, item.caught_up) for item in pieces_of(batch)] == expected
     lying = batch._replace(backlog=3)
     assert [(item.backlog, item.caught_up) for item in pieces_of(lying)] == [(2, False), (1, True)]
 

@@ -62,7 +62,6 @@ def test_between_two_readings(machine: Machine) -> None:
     machine.cpu = Times(104.0, 1.0, 50.0, 812.0, 53.0, 14.0)  # 5 s busy of 20 s; guest is in user already
     machine.nics = {"eth0": Carried(1_000 + 250_000, 2_000 + 500_000)}
     usage = meter.read(12.0)
-    assert usage is not None
     assert usage.cpu.limit == 400
     assert usage.cpu.usage == pytest.approx(100)  # a quarter of four cores
     assert (usage.memory.usage, usage.memory.limit) == (400, 1_000)
@@ -81,7 +80,6 @@ def test_a_clock_that_stands_still_and_counters_that_go_back(machine: Machine) -
     machine.cpu = Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     machine.nics = {"eth0": Carried(5, 5)}
     usage = meter.read(11.0)
-    assert usage is not None
     assert math.isnan(usage.cpu.usage)
     assert usage.bandwidth_in.usage == 0
 
@@ -93,11 +91,9 @@ def test_an_interface_that_comes_or_goes_brings_no_jump(machine: Machine) -> Non
     machine.speed["eth1"] = 10_000
     machine.nics["eth1"] = Carried(10**15, 10**15)
     usage = meter.read(2.0)
-    assert usage is not None
     assert (usage.bandwidth_in.usage, usage.bandwidth_in.limit) == (0, 11e6)
     del machine.nics["eth0"]
     usage = meter.read(3.0)
-    assert usage is not None
     assert usage.bandwidth_in.usage == 0
 
 
@@ -115,7 +111,6 @@ def test_a_control_group_with_a_limit_is_measured_itself(machine: Machine) -> No
     meter.read(1.0)
     (group / "cpu.stat").write_text("usage_usec 4000000")
     usage = meter.read(3.0)
-    assert usage is not None
     assert (usage.cpu.usage, usage.cpu.limit) == (150, 200)  # 3 s of CPU in 2 s, of two cores
     assert (usage.memory.usage, usage.memory.limit) == (200, 500)
     (group / "cpu.max").write_text("900000 100000")  # more than there is: no limit
@@ -160,9 +155,7 @@ def test_unknown_speed_is_said_once(machine: Machine, caplog: pytest.LogCaptureF
     meter = HostMeter(root=machine.root)
     for now_s in range(4):
         meter.read(float(now_s))
-    assert [record.message for record in caplog.records if "nic_speed_gbit" in record.message] == [
-        "the speed of eth0 is not known, so bandwidth counts as 0 %; set extensions.balancer.load.nic_speed_gbit"
-    ]
+    assert sum("nic_speed_gbit" in record.message for record in caplog.records) == 1
 
 
 def test_this_machine() -> None:
@@ -172,7 +165,6 @@ def test_this_machine() -> None:
     while time.process_time() < until_s:
         sum(range(1_000))
     usage = meter.read(time.monotonic())
-    assert usage is not None
     assert 0 < usage.cpu.usage <= usage.cpu.limit
     assert 0 < usage.memory.percent < 100
     assert usage.bandwidth_in.limit == 1e7 * len(host_usage.chosen_nics())

@@ -76,8 +76,5 @@ def test_the_newest_of_each_broker_and_partition() -> None:
         OwnershipChange("b", 0, 9),
         OwnershipChange("b", 1, 1),
     ]
-    assert newest_changes(assigned) == [
-        OwnershipChange("a", 1, 2),
-        OwnershipChange("b", 0, 9),
-        OwnershipChange("b", 1, 1),
-    ]
+    expected = [OwnershipChange("a", 1, 2), OwnershipChange("b", 0, 9), OwnershipChange("b", 1, 1)]
+    assert newest_changes(assigned) == expected

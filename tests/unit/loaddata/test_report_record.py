@@ -82,7 +82,6 @@ def changed(path: str, value: Any) -> bytes:
 )
 def test_dropped_with_a_reason(path: str, value: Any, reason: InvalidReportReason) -> None:
     report = decode_broker_load(b"b1", changed(path, value))
-    assert isinstance(report, InvalidRecord)
     assert report.reason is reason
     assert len(report.why) < 200
 
@@ -100,14 +99,12 @@ def test_dropped_with_a_reason(path: str, value: Any, reason: InvalidReportReaso
 )
 def test_what_is_no_report_at_all(value: bytes, reason: InvalidReportReason) -> None:
     report = decode_broker_load(b"b1", value)
-    assert isinstance(report, InvalidRecord)
     assert report.reason is reason
 
 
 def test_fields_that_are_not_known_are_ignored_and_whole_numbers_are_numbers() -> None:
     assert isinstance(decode_broker_load(b"b1", changed("later", {"x": 1})), BrokerLoadReport)
     report = decode_broker_load(b"b1", changed("load.msg_rate_in", 7))
-    assert isinstance(report, BrokerLoadReport)
     assert type(report.load.msg_rate_in) is float
 
 
@@ -115,7 +112,6 @@ def test_the_key_must_be_the_broker() -> None:
     value = encode_broker_load(report())
     for key in (None, b"", b"b2", b"\xff"):
         reported = decode_broker_load(key, value)
-        assert isinstance(reported, InvalidRecord)
         assert reported.reason is InvalidReportReason.KEY
     assert isinstance(decode_top_bundles(b"b1", value), InvalidRecord), "the other topic's reports are none of this one"
 
@@ -148,7 +144,6 @@ def bundles(count: int, namespace: str = "t/n") -> tuple[TopBundle, ...]:
 def test_of_too_many_bundles_the_heaviest_are_told() -> None:
     served = bundles(2_048)
     report = decode_top_bundles(b"b1", encode_top_bundles(TopBundlesReport(header(), served)))
-    assert isinstance(report, TopBundlesReport)
     assert report.bundles == served[-BUNDLES_MAX:]
 
 
@@ -156,7 +151,6 @@ def test_of_bundles_that_are_too_large_those_that_fit_are_told() -> None:
     served = bundles(1_024, f"{'t' * 120}/{'n' * 120}")
     value = encode_top_bundles(TopBundlesReport(header(), served))
     report = decode_top_bundles(b"b1", value)
-    assert isinstance(report, TopBundlesReport)
     assert 500 < len(report.bundles) < 1_000
     assert report.bundles == served[-len(report.bundles) :]
     assert VALUE_MAX_BYTES - 30_000 < len(value) <= VALUE_MAX_BYTES
@@ -184,7 +178,6 @@ def test_a_report_of_an_earlier_version_has_no_peak() -> None:
 def test_bundles_that_are_none(entry: Any, reason: InvalidReportReason) -> None:
     loaded = orjson.loads(encode_top_bundles(TopBundlesReport(header(), ())))
     report = decode_top_bundles(b"b1", orjson.dumps({**loaded, "bundles": [entry]}))
-    assert isinstance(report, InvalidRecord)
     assert report.reason is reason
 
 
@@ -192,5 +185,4 @@ def test_a_bundle_that_is_named_twice_or_too_many() -> None:
     loaded = orjson.loads(encode_top_bundles(TopBundlesReport(header(), (TopBundle(BUNDLE, BundleStats()),))))
     for count in (2, BUNDLES_MAX + 1):
         report = decode_top_bundles(b"b1", orjson.dumps({**loaded, "bundles": loaded["bundles"] * count}))
-        assert isinstance(report, InvalidRecord)
         assert report.reason is InvalidReportReason.BUNDLES

@@ -55,17 +55,14 @@ def test_what_makes_it_due(now: dict[str, float], cause: ReportCause | None, wor
 
 def test_the_first_and_the_old() -> None:
     first = load_due(None, LOAD, 5.0, SETTINGS, WEIGHTS)
-    assert first is not None
     assert first.cause is ReportCause.FIRST
     assert load_due(WrittenReport(LOAD, 0.0), LOAD, 900.0, SETTINGS, WEIGHTS) is None
     old = load_due(WrittenReport(LOAD, 0.0), LOAD, 900.1, SETTINGS, WEIGHTS)
-    assert old is not None
     assert (old.cause, old.why) == (ReportCause.AGE, "the last report is 900.1 s old, more than 900 s")
 
 
 def test_from_nothing_to_something() -> None:
     due = load_due(WrittenReport(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, SETTINGS, WEIGHTS)
-    assert due is not None
     assert "inf" in due.why
 
 
@@ -91,10 +88,8 @@ def test_the_modular_managers_way_compares_the_weighted_maximum() -> None:
 
 def test_top_bundles() -> None:
     first = top_due(None, 1, 0.0, 15.0)
-    assert first is not None
     assert first.cause is ReportCause.FIRST
     assert top_due((7, 0.0), 7, 99.0, 15.0) is None
     assert top_due((7, 0.0), 8, 14.9, 15.0) is None
     due = top_due((7, 0.0), 8, 15.0, 15.0)
-    assert due is not None
     assert due.cause is ReportCause.SAMPLED

@@ -1,7 +1,5 @@
 """The load service without Kafka: what an embedder's source does wrong stays with it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -106,9 +104,7 @@ def make_service(source: Source, settings: LoadSettings = QUICK, channel: FakeCh
     return LoadService(settings, connection, Identity("b1", "b1-i", bytes(10), 1), source, member, host=Host())
 
 
-async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone(
-    service: LoadService, source: Source
-) -> None:
+async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone(service: LoadService, source: Source):
     kafka: Any = service._topics
     source.error = ZeroDivisionError("theirs")
     await service.start()
@@ -136,9 +132,7 @@ async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone
         await service.close()
 
 
-async def test_what_a_rejoin_hid_is_seen_when_the_changes_can_be_followed_again(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_rejoin_hid_is_seen_when_the_changes_can_be_followed_again(source: Source, monkeypatch):
     monkeypatch.setattr(module, "KafkaSide", KafkaSide)
     channel = FakeChannel()
     service = make_service(source, channel=channel)
@@ -165,9 +159,7 @@ async def test_what_a_rejoin_hid_is_seen_when_the_changes_can_be_followed_again(
 
 
 @pytest.mark.parametrize("compares", ["maximum", "weighted"])
-def test_weights_that_are_laid_down_count_in_what_is_compared_too(
-    compares: Any, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_are_laid_down_count_in_what_is_compared_too(compares: Any, source: Source, monkeypatch):
     monkeypatch.setattr(module, "KafkaSide", KafkaSide)
     service = make_service(source, LoadSettings(report_compares=compares, cpu_weight=3))
     assert service._reporter.weights == ResourceWeights(cpu=3.0)

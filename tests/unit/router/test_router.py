@@ -1,7 +1,5 @@
 """A router in virtual time: whom it names while all is well, while Kafka is away and after its end, and its stream of changes."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator
@@ -47,7 +45,6 @@ async def routed(kit: ChannelKit) -> tuple[Router, str, str]:
 async def test_it_names_the_owner_and_how_old_that_is(channel_kit: ChannelKit) -> None:
     router, served, unowned = await routed(channel_kit)
     route = router.lookup(served)
-    assert isinstance(route, Route)
     assert (route.bundle, route.broker, route.urls, route.stale) == (served, "a", HTTP, False)
     assert route.generation == channel_kit.brokers["a"].serves(served)
     assert (route.partition, route.as_of) == (0, router.positions()[0])
@@ -66,15 +63,12 @@ async def test_while_kafka_is_away_the_last_owner_is_named_as_stale_and_ever_old
     first = router.lookup(served)
     await channel_kit.advance(10)
     second = router.lookup(served)
-    assert isinstance(first, Route)
-    assert isinstance(second, Route)
     assert (first.broker, first.stale, second.stale) == ("a", True, True)
     assert 40.0 < first.age_s < 70.0
     assert second.age_s == pytest.approx(first.age_s + 10, abs=1.0)
     channel_kit.log.restore()
     await channel_kit.settle()
     again = router.lookup(served)
-    assert isinstance(again, Route)
     assert not again.stale
     assert again.age_s < 5.0
 
@@ -86,7 +80,6 @@ async def test_a_router_whose_loop_stood_still_calls_its_first_answer_stale(chan
     loop = channel_kit.loop
     loop._now_s += 100.0  # type: ignore[union-attr]
     late = router.lookup(served)
-    assert isinstance(late, Route)
     assert late.stale
     assert late.age_s > 90.0
 
@@ -182,7 +175,6 @@ async def test_it_is_open_inside_the_block_and_closed_behind_it(opening: Opening
         assert in_child(lambda: block.__aexit__(None, None, None)) is None, "a child leaves the block, too"
         assert router.settings is opening.settings[0]
         assert router.settings.kafka.bootstrap_servers == "h:1"
-    assert router.stopped is not None
     assert router.stopped.reason == "closed"
     again = await Router.open(router.settings)
     assert again.stopped is None
@@ -190,9 +182,7 @@ async def test_it_is_open_inside_the_block_and_closed_behind_it(opening: Opening
 
 
 @pytest.mark.parametrize(("given_s", "limit_s"), [(None, 77.0), (5.0, 5.0)])
-async def test_one_that_does_not_catch_up_in_time_is_closed(
-    opening: Opening, given_s: float | None, limit_s: float
-) -> None:
+async def test_one_that_does_not_catch_up_in_time_is_closed(opening: Opening, given_s: float | None, limit_s: float):
     opening.late = True
     settings = load(overrides={"kafka": {"bootstrap_servers": "h:1"}, "runtime": {"join_timeout_s": 77.0}})
     with pytest.raises(JoinTimeoutError):
@@ -212,7 +202,6 @@ async def test_a_redirect_is_followed_only_to_a_newer_owner(channel_kit: Channel
     known = router.lookup(served)
     assert isinstance(known, Route)
     ahead = router.follow(served, _ahead(served, known.generation + 1))
-    assert isinstance(ahead, Route)
     assert (ahead.bundle, ahead.broker, ahead.urls) == (served, "b9", {"http": "http://b9"})
     assert (ahead.generation, ahead.stale, ahead.age_s) == (known.generation + 1, False, 0.0)
     assert (ahead.partition, ahead.as_of) == (known.partition, known.as_of)
@@ -254,7 +243,6 @@ async def test_it_waits_for_an_owner_and_may_have_one_assigned(channel_kit: Chan
     assert channel_kit.now_s - began_s == pytest.approx(3.0, abs=0.5)
     assert isinstance(router.lookup(unowned), Unowned), "nobody was asked to assign it"
     route = await router.wait(unowned, 30.0, assign=True)
-    assert isinstance(route, Route)
     assert (route.bundle, route.broker, route.stale) == (unowned, "a", False)
     with pytest.raises(ArgumentValueError):
         await router.wait(served, -1.0)
@@ -325,9 +313,7 @@ async def test_changes_begin_now_or_where_they_are_wanted(channel_kit: ChannelKi
         await anext(router.changes(limit=0))
 
 
-async def test_a_slow_consumer_misses_nothing_and_each_time_goes_on_as_soon_as_the_first(
-    channel_kit: ChannelKit,
-) -> None:
+async def test_a_slow_consumer_misses_nothing_and_each_time_goes_on_as_soon_as_the_first(channel_kit: ChannelKit):
     """The pause before the next try grows while none comes through, and begins with its shortest after one that did."""
     router, served, _ = await routed(channel_kit)
     stream = router.changes(limit=1)
@@ -431,7 +417,6 @@ def test_the_blocking_face_is_closed_behind_its_block(monkeypatch: pytest.Monkey
         assert isinstance(router.wait("no/such/topic", 0.01), NotFound | Undetermined)
         assert list(router.past({}, {})) == []
         assert in_child(lambda: router.__exit__(None, None, None)) is None
-    assert router.stopped is not None
     assert router.stopped.reason == "closed"
     router.close()
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "statechannel-router"]

@@ -78,11 +78,7 @@ CHECKS: dict[str, tuple[Check, list[Any], list[Any]]] = {
         [None, {}, {"a": "b"}, MappingProxyType({"a": ""})],
         [7, "a", ["a"], {"a": 7}, {7: "a"}, {"a": None}, {"a": "\ud800"}, {"\ud800": "a"}],
     ),
-    "offsets": (
-        of(checks.offsets),
-        [None, {}, {0: 0, 1: 7}],
-        [7, [0], {"0": 1}, {0: "1"}, {0: -1}, {-1: 0}, {0: 1.0}],
-    ),
+    "offsets": (of(checks.offsets), [None, {}, {0: 0, 1: 7}], [7, [0], {"0": 1}, {0: "1"}, {0: -1}, {-1: 0}, {0: 1.0}]),
     "function": (of(checks.function), [print, BrokerHooks], [None, 7]),
     "broker_id": (of(checks.broker_id), ["b1", "x" * 128], [*NO_TEXT, "", "b 1", "-b", "x" * 129, ".", ".."]),
     "settings": (opening("settings"), [None], [7, {}]),

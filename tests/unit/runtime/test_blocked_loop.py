@@ -29,7 +29,6 @@ class BlockingTheLoop(BrokerHooks):
 
     async def on_serve(self, bundle: str, generation: int) -> None:
         self.said.wait(WAIT_S)  # until it is named
-        assert self.host is not None
         self.blocked = self.host.loop_blocked
 
 
@@ -81,7 +80,6 @@ async def test_the_heartbeat_says_how_often_the_loop_was_blocked_and_where() -> 
             assert host.engine.context.troubles.blocked is None
             heard.wait(WAIT_S)
             await until(lambda: host.engine.context.troubles.blocked is not None)
-            assert host.engine.context.troubles.blocked is not None
             blocked = host.engine.context.troubles.blocked.fields()
     assert (blocked["times"], blocked["hook"]) == (1, None)
     assert blocked["place"].partition(":")[0] in ("threading.py", "test_blocked_loop.py"), "a file, without its folder"
@@ -157,8 +155,6 @@ class ClosingSlowly(BrokerHooks):
         self.went_on = False
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        assert self.host is not None
-        assert self.host.availability is not None
         if self.block:
             time.sleep(0.3)  # noqa: ASYNC251 - the loop is to be blocked
         else:

@@ -1,7 +1,5 @@
 """What is bounded around the engine: bytes that wait, the length of a turn, idle subscribers, requests of a flood."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading
@@ -161,9 +159,7 @@ async def test_a_subscriber_who_takes_nothing_is_left_behind_by_size_and_told_wh
     assert len(watcher._items) == 100_000 // len(read.value or b"")
     for _ in range(len(watcher._items)):
         await watcher.next()
-    with pytest.raises(
-        ChangesError, match=r"too slow: 2 \(\d+ bytes\) are queued; the next is offset 0 of partition 0"
-    ):
+    with pytest.raises(ChangesError, match=r"too slow: .* offset 0 of partition 0"):
         await watcher.next()
 
 
@@ -205,8 +201,7 @@ def replies(world: World) -> dict[str, str]:
 
 @pytest.mark.parametrize("bound", [{"open_max": 3}, {"open_max_mib": 700 / 2**20}])
 def test_requests_of_a_flood_are_refused_by_the_leader_and_kept_by_nobody(bound: dict[str, float]) -> None:
-    world = World("b1", "b2")
-    world.around["b1"].leading = True
+    world = World("b1", "b2", leading="b1")
     for broker in world.desks:
         world.desks[broker] = world.desk(broker, **bound)
     for number in range(10):

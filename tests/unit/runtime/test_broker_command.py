@@ -36,9 +36,7 @@ class Opening:
 @pytest.mark.parametrize(
     ("stopped", "reason"), [(CLOSED, "closed"), (None, "closed"), (Stopped("shutdown-late", "x"), "shutdown-late")]
 )
-async def test_how_it_left_counts_and_not_how_opening_failed(
-    monkeypatch: pytest.MonkeyPatch, stopped: Stopped | None, reason: str
-) -> None:
+async def test_how_it_left_counts_and_not_how_opening_failed(monkeypatch, stopped: Stopped | None, reason: str):
     ended = asyncio.Event()
     ended.set()
     monkeypatch.setattr(broker, "_signals", lambda: ended)

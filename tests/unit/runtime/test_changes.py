@@ -75,12 +75,8 @@ def test_only_accepted_records_with_all_that_they_say() -> None:
     result = changes(log.records)
     assert [(c.offset, str(c.state)) for c in result] == [(0, "Active"), (1, "Assigning"), (3, "Assigned")]
     assert result[0].derived[0][:3] == (BUNDLE, "Unassigned", 1)
-    assert (result[1].operation, result[1].flow, result[1].reason, result[1].to) == (
-        "op1",
-        "assignment",
-        "lookup",
-        "b1",
-    )
+    assert (result[1].operation, result[1].flow, result[1].reason) == ("op1", "assignment", "lookup")
+    assert result[1].to == "b1"
     assert result[1].timestamp_ms == 1_001
     assert result[1].to_json()["from"] is None
     assert orjson.loads(orjson.dumps(result[0].to_json()))["derived"][0]["state"] == "Unassigned"

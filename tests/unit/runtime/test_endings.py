@@ -58,9 +58,7 @@ def test_a_command_without_an_answer_is_unknown_where_it_may_have_begun() -> Non
     ("limit_s", "left_s", "grace_s", "expected_s"),
     [(9.0, None, 1.0, 9.0), (9.0, 5.0, 1.0, 6.0), (3.0, 5.0, 1.0, 3.0), (9.0, -5.0, 1.0, 1.0), (9.0, 0.0, 0.0, 0.0)],
 )
-def test_hooks_at_the_end_have_what_is_left(
-    limit_s: float, left_s: float | None, grace_s: float, expected_s: float
-) -> None:
+def test_hooks_at_the_end_have_what_is_left(limit_s: float, left_s: float | None, grace_s: float, expected_s: float):
     assert within_budget(limit_s, left_s, grace_s) == expected_s
 
 

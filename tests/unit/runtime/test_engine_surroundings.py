@@ -59,7 +59,6 @@ def test_letting_go_ends_the_engine_once_and_names_what_is_to_be_released() -> N
     expected = [CallHook(0, Hook.ON_RELEASE, name, number, None, 9.0) for name, number in generations.items()]
     assert around.let_go(Stopped("closed", "its end")) == expected
     stopped = alone.engine.stopped
-    assert stopped is not None
     assert (stopped.reason, stopped.detail) == ("closed", "its end")
     assert around.let_go(Stopped("other", "")) == []
     assert alone.engine.stopped == stopped

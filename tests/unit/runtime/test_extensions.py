@@ -202,9 +202,7 @@ def test_what_is_no_extension_is_refused(point: Any) -> None:
         ("refusing_maker", SettingsError, "too large"),
     ],
 )
-def test_one_that_cannot_be_made_is_an_error_with_its_name(
-    point: Any, what: str, error: type[Exception], text: str
-) -> None:
+def test_one_that_cannot_be_made_is_an_error_with_its_name(point: Any, what: str, error: type[Exception], text: str):
     point(what)
     with pytest.raises(error, match=text):
         make_installed(settings())

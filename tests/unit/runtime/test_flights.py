@@ -30,13 +30,7 @@ def test_phases_of_a_transfer_and_its_gap() -> None:
     let_go = log.accept(1_040, State.ASSIGNING, from_="b1", to="b2")
     assert (let_go.phase, let_go.phase_s, let_go.whole_s, let_go.gap_s) == ("release", 0.04, None, None)
     done = log.accept(1_100, State.ASSIGNED, from_="b1", to="b2")
-    assert (done.phase, done.phase_s, done.whole_s, done.gap_s, done.cause) == (
-        "acquire",
-        0.06,
-        0.1,
-        0.1,
-        "transfer",
-    )
+    assert (done.phase, done.phase_s, done.whole_s, done.gap_s, done.cause) == ("acquire", 0.06, 0.1, 0.1, "transfer")
     assert len(log.flights) == 0
 
 

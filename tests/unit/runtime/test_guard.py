@@ -67,7 +67,6 @@ async def test_the_owner_admits_and_counts_and_all_others_name_it(channel_kit: C
         assert a.channel.guard(bundle, write=write, size_bytes=size_bytes) == Admission(bundle, generation)
     assert a.channel.admitted() == {bundle: AdmittedCounts(reads=1, read_bytes=3, writes=2, write_bytes=15)}
     there = b.channel.guard(bundle)
-    assert isinstance(there, Redirect)
     assert (there.reason, there.bundle, there.broker) == ("other-owner", bundle, "a")
     assert (there.urls, there.generation) == ({"http": "http://a:1"}, generation)
     assert there.url("http") == "http://a:1"
@@ -75,7 +74,6 @@ async def test_the_owner_admits_and_counts_and_all_others_name_it(channel_kit: C
         there.url("amqp")
     assert "a (normal, serving 1 " in repr(a.channel)
     nobody = a.channel.guard(free)
-    assert isinstance(nobody, Redirect)
     assert (nobody.reason, nobody.bundle, nobody.broker, nobody.generation) == ("no-owner", free, None, -1)
     unknown = a.channel.guard("no/such/topic")
     assert isinstance(unknown, Redirect)
@@ -90,13 +88,8 @@ async def test_a_bundle_that_belongs_to_a_broker_by_rule_is_that_brokers(channel
     await channel_kit.broker("b", listeners={"http": "http://b:1"})
     await channel_kit.advance(1)
     there = a.channel.guard(bundle)
-    assert isinstance(there, Redirect)
-    assert (there.reason, there.bundle, there.broker, there.urls) == (
-        "other-owner",
-        bundle,
-        "b",
-        {"http": "http://b:1"},
-    )
+    assert (there.reason, there.bundle, there.broker) == ("other-owner", bundle, "b")
+    assert there.urls == {"http": "http://b:1"}
 
 
 async def test_who_lets_go_still_admits_reads_but_no_writes(channel_kit: ChannelKit) -> None:
@@ -125,7 +118,6 @@ async def test_an_owner_that_has_stopped_admits_nothing(channel_kit: ChannelKit)
     await a.stop()
     for write in (True, False):
         refused = a.channel.guard(bundle, write=write)
-        assert isinstance(refused, Redirect)
         assert refused.reason in {"stopped", "other-owner"}
     assert repr(a.channel).startswith("<StateChannel a (stopped")
     with pytest.raises(NoListenerError):
@@ -139,7 +131,6 @@ async def test_wrong_arguments_are_refused() -> None:
         with pytest.raises(ArgumentValueError):
             channel.guard("t/n/topic", size_bytes=-1)
         refused = channel.guard("nonsense")
-        assert isinstance(refused, Redirect)
         assert refused.reason == "bad-name"
 
 
@@ -166,7 +157,6 @@ def test_an_owner_is_named_unless_it_is_this_broker(
         serves=lambda _: 7 if write else None,
     )
     redirect = Guard(host).admit("t/n/topic", write=write, size_bytes=0)  # type: ignore[arg-type]
-    assert isinstance(redirect, Redirect)
     assert (redirect.reason, redirect.bundle, redirect.broker) == (reason, BUNDLE, broker)
     assert (redirect.urls, redirect.generation) == (outcome.urls if broker else {}, generation)
     assert isinstance(Guard(host).admit("t/n/topic", write=not write, size_bytes=0), Admission)  # type: ignore[arg-type]

@@ -77,8 +77,7 @@ async def test_more_than_may_be_answered_are_refused_and_let_in_again_later() ->
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
-    [(ValueError("no"), "ValueError: no"), (TimeoutError("its own"), "TimeoutError: its own")],
+    ("said", "expected"), [(ValueError("no"), "ValueError: no"), (TimeoutError("its own"), "TimeoutError: its own")]
 )
 async def test_what_a_handler_raises_is_an_internal_error(said: Exception, expected: str) -> None:
     handlers, answers = Handlers(2), Answers()

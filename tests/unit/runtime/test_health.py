@@ -124,10 +124,8 @@ def test_an_outage_that_ends_before_the_look_is_reported_once() -> None:
         availability.changed(True)
         looked.set()
         looking.join(WAIT_S)
-    assert [(line["event"], line.get("reason")) for line in lines] == [
-        ("kafka.away", "no-answer"),
-        ("kafka.back", None),
-    ]
+    expected = [("kafka.away", "no-answer"), ("kafka.back", None)]
+    assert [(line["event"], line.get("reason")) for line in lines] == expected
 
 
 def test_kafka_goes_and_comes() -> None:

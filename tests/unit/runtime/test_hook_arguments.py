@@ -23,153 +23,61 @@ def wrapped(hook: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class Plain(BrokerHooks):
-    def on_own(self, bundle, generation):  # type: ignore[override]
-        """A plain function."""
+def hooks(base: type[Any] = BrokerHooks, **members: Any) -> Any:
+    """Hooks of a class that has these."""
+    return type("Theirs", (base,), members)()
 
 
-class Arity(BrokerHooks):
-    async def on_own(self, bundle):  # type: ignore[override]
-        """Too few."""
-
-
-class MoreWanted(BrokerHooks):
-    async def on_release(self, bundle, generation, destination, reason):  # type: ignore[override]
-        """Too many."""
-
-
-class Misspelt(BrokerHooks):
-    async def on_owned(self, bundle, generation):
-        """Nothing would call it."""
-
-
-class Unlike(BrokerHooks):
-    async def on_zzz(self):
-        """Like no hook."""
-
-
-class Camel(BrokerHooks):
-    async def onOwn(self, bundle, generation):  # noqa: N802
-        """As in other languages."""
-
-
-class Joined(BrokerHooks):
-    async def onrelease(self, bundle, generation, destination):
-        """Without the underscore."""
-
-
-class Bare(BrokerHooks):
-    async def release(self, bundle, generation, destination):
-        """Without `on_`, but with the hook's own arguments."""
-
-
-class NoFunction(BrokerHooks):
-    on_own = None  # type: ignore[assignment]
+def plain(self, bundle, generation): ...
+async def one_argument(self, bundle): ...
+async def two(self, bundle, generation): ...
+async def three(self, bundle, generation, destination): ...
+async def four(self, bundle, generation, destination, reason): ...
 
 
 @pytest.mark.parametrize(
-    ("hooks", "message"),
+    ("named", "member", "meant"),
     [
-        (
-            Plain(),
-            "`on_own` of Plain is not a coroutine function; wanted: `async def on_own(self, bundle, generation)`",
-        ),
-        (
-            Arity(),
-            "`on_own` of Arity does not take its 2 arguments (too many positional arguments); wanted: `async def on_own(",
-        ),
-        (MoreWanted(), "does not take its 3 arguments (missing a required argument: 'reason')"),
-        (
-            Misspelt(),
-            "`on_owned` of Misspelt is not a hook; wanted: on_own, on_serve, on_release, on_moved, on_split, ",
-        ),
-        (Misspelt(), "Did you mean `on_own`?"),
-        (Unlike(), "`on_zzz` of Unlike is not a hook"),
-        (Camel(), "`onOwn` of Camel is not a hook; wanted: on_own, "),
-        (Camel(), "Did you mean `on_own`?"),
-        (Joined(), "Did you mean `on_release`?"),
-        (Bare(), "`release` of Bare is not a hook; wanted: on_own, "),
-        (Bare(), "Did you mean `on_release`?"),
-        (NoFunction(), "`on_own` of NoFunction is None; wanted: `async def on_own("),
+        ("on_own", plain, None),
+        ("on_own", one_argument, None),
+        ("on_release", four, None),
+        ("on_own", None, None),
+        ("on_zzz", one_argument, None),
+        ("on_owned", two, "on_own"),
+        ("onOwn", two, "on_own"),
+        ("onrelease", three, "on_release"),
+        ("release", three, "on_release"),  # without `on_`, but with the hook's own arguments
     ],
 )
-async def test_a_wrong_hook_is_refused_at_open(hooks: BrokerHooks, message: str) -> None:
+async def test_a_wrong_hook_is_refused_at_open(named: str, member: Any, meant: str | None) -> None:
     with pytest.raises(ArgumentTypeError) as refused:
-        await StateChannel.open(broker="b1", hooks=hooks, kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert message in str(refused.value)
+        await StateChannel.open(broker="b1", hooks=hooks(**{named: member}), kafka={"bootstrap_servers": "127.0.0.1:1"})
+    assert f"`{named}` of Theirs" in str(refused.value)
+    assert (f"Did you mean `{meant}`?" in str(refused.value)) == (meant is not None)
     assert refused.value.hint
 
 
-class Releases(BrokerHooks):
-    async def on_release(self, bundle, generation, destination):
-        """Closes the bundle's store."""
-
-
-class Splits(Releases):
-    async def on_split(self, parent, children, generation):
-        """Takes no more writes."""
-
-
-class BlockingReleases(BlockingBrokerHooks):
-    def on_release(self, bundle, generation, destination):
-        """Closes the bundle's store."""
-
-
 @pytest.mark.parametrize(
-    ("hooks", "name"),
+    ("theirs", "event"),
     [
-        (Releases(), "Releases"),
-        (ThreadedHooks(BlockingReleases()), "BlockingReleases"),
-        (Splits(), None),
+        (hooks(on_release=three), "hooks.no-on-split"),
+        (ThreadedHooks(hooks(BlockingBrokerHooks, on_release=lambda self, *_: None)), "hooks.no-on-split"),
+        (hooks(own=two), "hooks.none"),
+        (ThreadedHooks(hooks(BlockingBrokerHooks)), "hooks.none"),
+        (hooks(on_release=three, on_split=three), None),
         (BrokerHooks(), None),
     ],
 )
-def test_who_stops_at_a_release_only_is_warned_once_that_a_split_has_none(hooks: BrokerHooks, name: str | None) -> None:
+def test_who_has_no_hook_or_none_of_a_split_is_warned_of_once(theirs: BrokerHooks, event: str | None) -> None:
     with capture_logs() as lines:
-        warn_of_hooks(hooks, "b1")
-    if name is None:
-        assert lines == []
-        return
-    (line,) = lines
-    assert line["event"] == "hooks.no-on-split"
-    assert line["log_level"] == "warning"
-    assert (line["hooks"], line["broker"]) == (name, "b1")
-    assert "no on_release" in line["why"]
-    assert "on_split" in line["hint"]
-
-
-class Misspelt(BrokerHooks):
-    async def onOwn(self, bundle, generation):  # noqa: N802
-        """Meant to be a hook."""
-
-    async def on_serves(self, bundle, generation):
-        """This one, too."""
+        warn_of_hooks(theirs, "b1")
+    found = [(line["event"], line["log_level"], line["hooks"], line["broker"]) for line in lines]
+    assert found == ([] if event is None else [(event, "warning", "Theirs", "b1")])
 
 
 def test_all_misspelt_hooks_are_named_at_once() -> None:
-    with pytest.raises(ArgumentTypeError) as refused:
-        hooks_of(Misspelt(), BrokerHooks)
-    assert str(refused.value).startswith("`onOwn`, `on_serves` of Misspelt are not hooks; wanted: on_own, on_serve, ")
-    assert str(refused.value).endswith("Did you mean `on_own` or `on_serve`?")
-
-
-class Nothing(BrokerHooks):
-    async def own(self, key):
-        """No hook, and not like one."""
-
-
-class BlockingNothing(BlockingBrokerHooks):
-    """Neither."""
-
-
-@pytest.mark.parametrize("hooks", [Nothing(), ThreadedHooks(BlockingNothing())])
-def test_a_class_without_any_hook_is_warned_of(hooks: BrokerHooks) -> None:
-    with capture_logs() as lines:
-        warn_of_hooks(hooks, "b1")
-    (line,) = lines
-    assert (line["event"], line["log_level"], line["broker"]) == ("hooks.none", "warning", "b1")
-    assert line["hooks"] in ("Nothing", "BlockingNothing")
-    assert "on_own, on_serve, on_release" in line["hint"]
+    with pytest.raises(ArgumentTypeError, match=r"`onOwn`, `on_serves` of Theirs are not hooks"):
+        hooks_of(hooks(onOwn=two, on_serves=two), BrokerHooks)
 
 
 class Helpers(BrokerHooks):
@@ -192,16 +100,10 @@ def test_other_methods_are_left_alone() -> None:
     hooks_of(Helpers(), BrokerHooks)
 
 
-class Coroutine(BlockingBrokerHooks):
-    async def on_own(self, bundle, generation):  # type: ignore[override]
-        """Nobody would await it."""
-
-
 def test_a_coroutine_among_blocking_hooks_is_refused() -> None:
-    with pytest.raises(
-        ArgumentTypeError, match="is a coroutine function, and these hooks run in threads; wanted: `def on_own"
-    ):
-        BlockingStateChannel.open(broker="b1", hooks=Coroutine(), kafka={"bootstrap_servers": "127.0.0.1:1"})
+    theirs = hooks(BlockingBrokerHooks, on_own=two)
+    with pytest.raises(ArgumentTypeError, match="on_own"):
+        BlockingStateChannel.open(broker="b1", hooks=theirs, kafka={"bootstrap_servers": "127.0.0.1:1"})
 
 
 class Good(BrokerHooks):
@@ -239,21 +141,9 @@ def awaited(function: Any) -> Any:
     return run
 
 
-class PlainInside(BrokerHooks):
-    @in_a_thread
-    def on_own(self, bundle, generation):
-        """A coroutine function that wraps a plain one."""
-
-
-class CoroutineInside(BlockingBrokerHooks):
-    @awaited
-    async def on_own(self, bundle, generation):
-        """A plain function that wraps a coroutine function."""
-
-
 def test_what_is_called_decides_and_not_what_it_wraps() -> None:
-    hooks_of(PlainInside(), BrokerHooks)
-    hooks_of(CoroutineInside(), BlockingBrokerHooks)
+    hooks_of(hooks(on_own=in_a_thread(plain)), BrokerHooks)
+    hooks_of(hooks(BlockingBrokerHooks, on_own=awaited(two)), BlockingBrokerHooks)
 
 
 def test_what_can_be_called_is_taken() -> None:

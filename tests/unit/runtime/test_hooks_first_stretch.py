@@ -106,9 +106,7 @@ def test_the_embedders_task_factory_is_left_to_do_its_work(factory: Factory) -> 
 
 
 def own_task() -> "asyncio.Task[Any]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
+    return asyncio.current_task()
 
 
 async def sleep(_: Logging) -> None:

@@ -1,7 +1,5 @@
 """An inbox counts the records of a portion, hands at most one portion out at a time, and keeps its lanes apart."""
 
-from __future__ import annotations
-
 import threading
 
 from statechannel.broker.inbox import Inbox, InboxLane

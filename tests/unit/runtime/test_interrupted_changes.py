@@ -1,7 +1,5 @@
 """A reader that is opened anew beneath a running member: whoever follows the changes hears of it, and who comes then waits."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -287,27 +287,6 @@ async def test_a_notification_to_serve_that_waits_for_a_thread_waits_on() -> Non
     assert hooks.log == [("release", OTHER, 5), ("serve", BUNDLE, 5)]
 
 
-async def test_a_release_that_is_not_called_in_time_says_that_it_will_be() -> None:
-    problems: list[str] = []
-    hooks = Slow()
-    runner = HookRunner(
-        ThreadedHooks(hooks, threads=4),
-        feed=lambda _: None,
-        urls_of=lambda _: {},
-        on_problem=lambda _, error: problems.append(error),
-    )
-    runner.call(call(1, Hook.ON_OWN))
-    runner.call(call(2, Hook.ON_RELEASE))
-    runner.call(call(3, Hook.ON_OWN, 8))
-    await until(lambda: len(problems) == 3)
-    assert problems[1:] == [
-        "on_release was not called: the hook before it did not return in time; it is called once that returns",
-        "on_own was not called: the hook before it did not return in time",
-    ]
-    hooks.gate.set()
-    await until(lambda: runner.counts.running == 0)
-
-
 # --- the end of a member --------------------------------------------------------------------------------------------
 
 

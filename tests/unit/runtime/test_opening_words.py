@@ -10,21 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 import statechannel
-from statechannel.api import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    BrokerHooks,
-    ChannelStoppedError,
-    StateChannel,
-    StateChannelError,
-    Stopped,
-)
+from statechannel.api import StateChannel, StateChannelError
 from statechannel.broker import assembly
-from statechannel.kafka.errors import translate
-from statechannel.settings import Settings
 from tests.support.log_lines import capture_logs
 from tests.support.presence_bench import EXPIRY_S, PresenceBench
 from tests.support.waits import WAIT_S, until
@@ -41,53 +30,11 @@ async def test_a_setting_that_is_an_argument_is_called_an_argument() -> None:
     assert str(invalid) == "an argument: membership.expiry_s=soon: not a number of seconds (allowed: 0.5 to 600)."
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "meant"),
-    [
-        ("kafak", {"bootstrap_servers": "127.0.0.1:1"}, "`kafka`"),
-        ("create_topic", True, "`create_topics`"),
-        ("join_timeout", 30, "`join_timeout_s`"),
-        ("hook", BrokerHooks(), "`hooks`"),
-        ("listner", {"pulsar": "pulsar://b1:6650"}, "`listeners`"),
-        ("lease_s", 3, "`safe_mode={'lease_s': ...}`"),
-        ("bootstrap_servers", "127.0.0.1:1", "`kafka={'bootstrap_servers': ...}`"),
-        ("bootstrap_server", "127.0.0.1:1", "`kafka={'bootstrap_servers': ...}`"),
-        ("zzzzzz", None, ""),
-    ],
-)
-@pytest.mark.parametrize("settings", [None, Settings()])
-async def test_a_misspelt_argument_is_refused_by_its_name(
-    name: str, value: object, meant: str, settings: Settings | None
-) -> None:
-    error = await refused(settings=settings, **{name: value})
-    asked = f" Did you mean {meant}?" if meant else ""
-    assert str(error) == f"`{name}` is neither an argument nor a group of settings.{asked}"
-    assert isinstance(error, ArgumentTypeError)
-    assert "kafka" in error.hint, "it lists the groups"
-
-
-async def test_a_group_of_settings_is_a_mapping() -> None:
-    error = await refused(kafka="127.0.0.1:1")
-    assert str(error).startswith("`kafka` is '127.0.0.1:1' of type str; wanted: a mapping of its settings, such as {'")
-
-
-async def test_groups_beside_settings_are_refused_since_nobody_would_read_them() -> None:
-    error = await refused(settings=Settings(), kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert str(error) == "`kafka` is given beside `settings`, which hold all groups."
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1", "kafka", "a:9092,b", "[::1]", "kafka:", "PLAINTEXT://kafka"])
 async def test_an_address_without_a_port_is_refused(address: str) -> None:
     error = await refused(kafka={"bootstrap_servers": address})
     assert "has no port" in str(error) or "has no valid port" in str(error)
     assert ":9092" in error.hint
-
-
-@pytest.mark.parametrize("url", ["nonsense", "b1:6650", "http://", "http:/b1:80", "", "http://b1:port"])
-async def test_a_listener_is_a_url(url: str) -> None:
-    error = await refused(listeners={"http": url}, kafka={"bootstrap_servers": "127.0.0.1:1"})
-    assert isinstance(error, ArgumentValueError)
-    assert str(error) == f"`listeners['http']` is {url!r}; wanted: a URL with a host, such as pulsar://b1.example:6650"
 
 
 @pytest.fixture
@@ -101,9 +48,7 @@ SILENT_S = 20.0
 """A thread of the client that was given up waits for as long, and the test's loop for it."""
 
 
-async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(
-    silent: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kafka_that_does_not_answer_is_named_long_before_the_time_is_up(silent: str, monkeypatch):
     monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
     with capture_logs() as lines:
         opening = asyncio.ensure_future(
@@ -125,9 +70,7 @@ def refusing() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-async def test_what_is_known_of_the_silence_is_said_while_it_lasts(
-    refusing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_known_of_the_silence_is_said_while_it_lasts(refusing: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(assembly, "SILENCE_SAID_S", 0.1)
     with capture_logs() as lines:
         error = await refused(kafka={"bootstrap_servers": refusing, "command_timeout_s": 2.0})
@@ -162,41 +105,6 @@ async def test_a_port_that_takes_connections_and_closes_them_is_described(closin
     assert str(error) == f"No Kafka answers: {closing} takes connections, but closes them without an answer"
     assert "TLS" in error.hint
     assert error.retryable
-
-
-async def test_so_is_one_that_says_nothing(silent: str) -> None:
-    error = await refused(kafka={"bootstrap_servers": silent, "command_timeout_s": 2.0})
-    assert str(error) == f"No Kafka answers: {silent} takes connections, but says nothing"
-
-
-@pytest.mark.parametrize(
-    ("groups", "ways"),
-    [
-        ({}, ("kafka.bootstrap_servers", "kafka={'bootstrap_servers': ...}", "kafka up")),
-        (
-            {"kafka": {"bootstrap_servers": ""}},
-            ("kafka.bootstrap_servers", "kafka={'bootstrap_servers': ...}", "kafka up"),
-        ),
-    ],
-)
-async def test_hints_name_what_an_embedder_writes_too(groups: dict[str, Any], ways: tuple[str, ...]) -> None:
-    error = await refused(**groups)
-    assert [way for way in ways if way not in error.hint] == []
-
-
-def test_so_do_those_for_missing_topics_and_for_an_id_in_use() -> None:
-    missing = translate(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)), "reading")
-    assert "create_topics=True" in missing.hint
-    assert "statechannel init" in missing.hint
-    in_use = ChannelStoppedError(Stopped("id-in-use", "another process is heard"))
-    assert "membership={'take_over': True}" in in_use.hint
-    assert "--take-over" in in_use.hint
-
-
-@pytest.mark.parametrize("reason", ["closed", "shutdown"])
-def test_after_an_orderly_end_nothing_is_left_to_be_repaired(reason: str) -> None:
-    assert "nothing is left to be repaired" in ChannelStoppedError(Stopped(reason, "this broker left on request")).hint
-    assert "repaired by the others" in ChannelStoppedError(Stopped("part-failed", "the reader")).hint
 
 
 def test_the_version_is_that_of_the_command() -> None:

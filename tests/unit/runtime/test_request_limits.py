@@ -115,8 +115,7 @@ def test_a_start_is_written_with_its_place() -> None:
 
 @pytest.mark.parametrize(("reason", "replied"), [("busy", "busy"), ("closed", "draining")])
 def test_a_member_that_takes_no_commands_says_so(reason: str, replied: str) -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
 
     def refuse(_: object, __: object) -> None:
         raise ChannelStoppedError(Stopped(reason, "its detail"))  # type: ignore[arg-type]
@@ -327,11 +326,7 @@ def test_new_requests_are_checked_at_once_and_all_of_them_once_a_period() -> Non
     ask()
     desk.look(100.0)
     around.leading = True
-    for now_s, new, claimed in (
-        (109.9, False, []),
-        (109.9, True, ["op2"]),
-        (110.0, False, ["op2", "op1"]),
-    ):
+    for now_s, new, claimed in ((109.9, False, []), (109.9, True, ["op2"]), (110.0, False, ["op2", "op1"])):
         if new:
             ask()
         desk.look(now_s)

@@ -31,10 +31,9 @@ from tests.support.request_world import BUNDLE, World
 
 
 def test_the_owner_executes_and_the_reply_ends_it_everywhere() -> None:
-    world = World("b1", "b2", "b3")
+    world = World("b1", "b2", "b3", leading="b1")
     for around in world.around.values():
         around.owners[BUNDLE] = "b2"
-    world.around["b1"].leading = True
     world.ask("op1", "transfer", name=BUNDLE, destination="b3", to="b3")  # `to` is not for it
     world.turns()
     assert world.executions() == {"b2": [Transfer(BUNDLE, "b3", "op1", 30.0)]}
@@ -53,8 +52,7 @@ def test_the_owner_executes_and_the_reply_ends_it_everywhere() -> None:
 
 
 def test_what_a_check_refuses_is_answered_and_not_executed() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.refusal = lambda request: Rejected("filtered", "it is pinned") if request.asked == "unload" else None
     world.ask("op1", "unload", name=BUNDLE)
     world.ask("op2", "lookup", name="a/b/t")
@@ -64,8 +62,7 @@ def test_what_a_check_refuses_is_answered_and_not_executed() -> None:
 
 
 def test_unowned_bundles_namespaces_and_lookups_are_the_leaders() -> None:
-    world = World("b1", "b2")
-    world.around["b2"].leading = True
+    world = World("b1", "b2", leading="b2")
     world.ask("op1", "create-namespace", namespace="a/b", bundles=2)
     world.ask("op2", "unload", name=BUNDLE)
     world.ask("op3", "lookup", name="a/b/t")
@@ -105,16 +102,14 @@ def test_a_deputy_takes_up_what_a_leader_would_but_nothing_of_extensions() -> No
 
 
 def test_only_the_broker_addressed_shuts_down() -> None:
-    world = World("b1", "b2")
-    world.around["b1"].leading = True
+    world = World("b1", "b2", leading="b1")
     world.ask("op1", "shutdown", broker="b2", budget_s=5)
     world.turns()
     assert world.executions() == {"b2": [Shutdown(5.0)]}
 
 
 def test_a_pre_stop_is_for_the_process_that_it_names() -> None:
-    world = World("b1", "b2")
-    world.around["b1"].leading = True
+    world = World("b1", "b2", leading="b1")
     world.around["b2"].acting = False
     world.ask("op1", "pre-stop", broker="b2", incarnation="i0", notice_s=2)
     world.turns()
@@ -159,8 +154,7 @@ def test_a_pre_stop_that_came_to_nothing_holds_up_no_undo() -> None:
 
 
 def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
-    world = World("b1", "b2")
-    world.around["b1"].leading = True
+    world = World("b1", "b2", leading="b1")
     world.ask("op1", "create-namespace", namespace="a/b")
     world.turns()
     assert list(world.executions()) == ["b1"]
@@ -196,8 +190,7 @@ def test_who_lost_the_race_for_a_claim_takes_over_at_once_when_the_claimer_is_lo
 
 
 def test_owner_that_died_the_leader_takes_over_the_question() -> None:
-    world = World("b1", "b2")
-    world.around["b1"].leading = True
+    world = World("b1", "b2", leading="b1")
     for around in world.around.values():
         around.owners[BUNDLE] = "b9"
     world.ask("op1", "unload", name=BUNDLE)
@@ -219,24 +212,8 @@ def test_ownership_that_changes_before_the_claim_is_looked_at_again() -> None:
     assert world.executions() == {"b1": [Split(BUNDLE, "op1", 30.0, (), 4)]}
 
 
-def test_past_its_deadline_by_the_logs_clock_a_request_is_let_be() -> None:
-    world = World("b1")
-    world.around["b1"].acting = False
-    world.around["b1"].leading = True
-    world.ask("op1", "create-namespace", namespace="a/b", timeout_s=5)
-    world.turns()
-    assert len(world.desks["b1"]) == 1
-    world.desks["b1"].heard(world.time_ms + 6_000)
-    world.turns()
-    assert len(world.desks["b1"]) == 0
-    world.around["b1"].acting = True
-    world.turns()
-    assert world.executions() == {}
-
-
 def test_a_claim_or_a_reply_of_an_unknown_request_changes_nothing() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.append("op0", encode(request_record.Progress("op0", request_record.ProgressStage.CLAIMED, "b1", "i1")))
     world.append("op0", encode(Reply("op0", "b2", "i1", {"outcome": "done", "operation": "op0", "result": "done"})))
     world.ask("op1", "create-namespace", namespace="a/b")
@@ -304,8 +281,7 @@ HOUR_MS = 3_600_000
 
 
 def test_after_kafkas_clock_was_ahead_requests_are_executed_as_ever() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     desk = world.desks["b1"]
     desk.heard(world.time_ms + 2 * HOUR_MS)
     desk.heard(world.time_ms)
@@ -334,8 +310,7 @@ def test_a_request_of_a_time_when_the_clock_was_ahead_is_late_when_it_would_be_b
 
 
 def test_history_is_read_to_its_end_before_anything_is_done() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.ask("op1", "create-namespace", namespace="a/b")
     world.append("op1", encode(Reply("op1", "b0", "i0", {"outcome": "done"})))
     desk = world.desk("b1")
@@ -348,8 +323,7 @@ def test_history_is_read_to_its_end_before_anything_is_done() -> None:
 
 
 def test_lost_appends_are_written_again_and_not_too_often() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     desk = world.desk("b1", repeat_s=2.0)
     world.ask("op1", "create-namespace", namespace="a/b")
     desk.read(world.log[0])
@@ -359,8 +333,7 @@ def test_lost_appends_are_written_again_and_not_too_often() -> None:
 
 
 def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.append("x", b"\xff")
     world.append("x", None)
     world.append("x", b'{"format":1,"kind":"request"}')
@@ -374,8 +347,7 @@ def test_bad_requests_get_a_reason_junk_gets_nothing() -> None:
 
 
 def test_a_command_that_cannot_be_given_is_answered_and_the_desk_goes_on() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
 
     def refuse(command: Command, tell: Callable[[Outcome], None]) -> None:
         raise RuntimeError("no room")
@@ -398,8 +370,7 @@ def nested(levels: int) -> object:
 
 @pytest.mark.parametrize("facts", [{"deep": nested(900)}, {"long": "x" * 600_000}], ids=["deep", "long"])
 def test_an_outcome_that_no_reply_can_hold_is_told_as_unknown(facts: dict) -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.ask("op1", "create-namespace", namespace="a/b", bundles=1)
     world.turns()
     world.given["b1"][0][1](Done("op1", "created", facts))
@@ -409,8 +380,7 @@ def test_an_outcome_that_no_reply_can_hold_is_told_as_unknown(facts: dict) -> No
 
 
 def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadline() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.ask("op1", "create-namespace", namespace="a/b", bundles=1)
     world.turns()
     world.desks["b1"]._append = lambda _identifier, _value: None  # Kafka refuses the reply, again and again
@@ -424,8 +394,7 @@ def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadl
 
 
 def test_a_reply_that_kafka_did_not_take_is_written_again_also_after_the_deadline() -> None:
-    world = World("b1")
-    world.around["b1"].leading = True
+    world = World("b1", leading="b1")
     world.ask("op1", "create-namespace", timeout_s=5, namespace="a/b", bundles=1)
     world.turns()
     world.time_ms += 5_500
@@ -438,8 +407,7 @@ def test_a_reply_that_kafka_did_not_take_is_written_again_also_after_the_deadlin
 
 
 def test_who_wants_to_hear_a_reply_is_told_it_once() -> None:
-    world = World("b1", "b2")
-    world.around["b2"].leading = True
+    world = World("b1", "b2", leading="b2")
     heard: list[Outcome] = []
     desk = world.desks["b1"]
     desk.hear("op1", heard.append)

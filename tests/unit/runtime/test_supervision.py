@@ -8,15 +8,7 @@ import pytest
 
 from statechannel.broker import supervision
 from statechannel.broker.opening_process import OpeningProcess
-from statechannel.broker.supervision import (
-    OpenMember,
-    Restarts,
-    SeatRequest,
-    Watchdog,
-    abandon,
-    log_evidence,
-    within,
-)
+from statechannel.broker.supervision import OpenMember, Restarts, SeatRequest, Watchdog, abandon, log_evidence, within
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings.groups_engine import RuntimeSettings
 from tests.support.log_lines import capture_logs
@@ -101,9 +93,7 @@ def test_time_in_which_the_watchdog_itself_stood_still_counts_as_two_looks(monke
 
 
 @pytest.mark.parametrize("looks", [6, 30])
-def test_a_blocked_loop_is_said_before_it_is_stuck_and_again_after_a_recovery(
-    monkeypatch: pytest.MonkeyPatch, looks: int
-) -> None:
+def test_a_blocked_loop_is_said_before_it_is_stuck_and_again_after_a_recovery(monkeypatch, looks: int):
     watched = Watched(monkeypatch, looks, blocked_s=4 * LOOK_S, limit_s=20 * LOOK_S)
     watched.beat_looks = 10
     expected = [(5, 5 * LOOK_S), (15, 5 * LOOK_S), (25, 5 * LOOK_S)]

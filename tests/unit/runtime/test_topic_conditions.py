@@ -1,7 +1,5 @@
 """What a member says of its topics: an event for each change, and what is so now for whoever looks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator
@@ -103,9 +101,7 @@ def test_a_head_that_was_restated_is_lost_no_longer(told: Told) -> None:
 @pytest.mark.parametrize(
     ("is_served", "keep_running", "restore"), [(None, True, True), (True, True, False), (False, False, True)]
 )
-def test_what_to_do_about_a_lost_head_depends_on_who_lives(
-    is_served: bool | None, keep_running: bool, restore: bool
-) -> None:
+def test_what_to_do_about_a_lost_head_depends_on_who_lives(is_served: bool | None, keep_running: bool, restore: bool):
     hint = head_lost_hint("c", is_served=is_served)
     assert (KEEP_RUNNING in hint, RESTORE in hint, "cleanup.policy of c" in hint) == (keep_running, restore, True)
 

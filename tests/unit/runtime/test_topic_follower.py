@@ -78,9 +78,7 @@ LARGE = PIECE_MAX_BYTES
         ([LARGE, LARGE, LARGE], 5, False, [(1, True, 1, False)] + 2 * [(1, False, 1, False)]),
     ],
 )
-def test_a_batch_in_pieces(
-    sizes: list[int], backlog: int, caught_up: bool, pieces: list[tuple[int, bool, int, bool]]
-) -> None:
+def test_a_batch_in_pieces(sizes: list[int], backlog: int, caught_up: bool, pieces: list[tuple[int, bool, int, bool]]):
     whole = LightBatch(
         [record(n, size) for n, size in enumerate(sizes)], opened=True, backlog=backlog, caught_up=caught_up
     )

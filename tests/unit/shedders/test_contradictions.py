@@ -1,7 +1,5 @@
 """Policies that cannot be kept together are named, with a witness."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shedders.filters.chain import Filters
@@ -38,9 +36,7 @@ def test_nothing_is_wrong() -> None:
 def test_worked_example_of_the_docstring() -> None:
     base = cluster(isolation=(GOLD,), pins={A: "b3"})
     assert kinds(base) == [("nobody", (f"pin {A} -> b3", "isolation gold"), A, True)]
-    assert contradictions(base)[0].why == (
-        f"no broker may take `{A}`: pin {A} -> b3 allows b3; isolation gold allows b1, b2"
-    )
+    assert f"pin {A} -> b3 allows b3; isolation gold allows b1, b2" in contradictions(base)[0].why
 
 
 def test_the_smallest_set_is_named() -> None:

@@ -1,7 +1,5 @@
 """Metrics of the balancer: what is counted, and that no label can grow without end."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

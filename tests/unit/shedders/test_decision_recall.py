@@ -1,7 +1,5 @@
 """Looking back through the topic of decisions: only what is wanted is kept, and bounds end it whatever lies there."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Iterator, Sequence

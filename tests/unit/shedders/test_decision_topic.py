@@ -1,7 +1,5 @@
 """The writer of decisions never waits and never raises; what is lost is counted (a scripted writer, no broker)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Drains on the leader, with a channel that is made up: who is answered what, and when."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -121,7 +119,6 @@ async def test_everything_goes_and_every_move_is_written_down() -> None:
     channel = FakeChannel(owned(6), ("b1", "b2", "b3"))
     leader = Leader(channel)
     outcome = await leader.ask()
-    assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained", 6, 0)
     assert set(channel.owners.values()) == {"b2", "b3"}
     decisions = [proposal for proposal in leader.written if isinstance(proposal, DecisionRecord)]
@@ -143,7 +140,6 @@ async def test_everything_goes_and_every_move_is_written_down() -> None:
 
 async def test_nothing_to_do_is_done() -> None:
     outcome = await Leader(FakeChannel(owned(3, "b2"), ("b1", "b2"))).ask()
-    assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["began_with"]) == ("drained", 0, 0)
 
 
@@ -169,10 +165,7 @@ async def test_bad_requests(args: dict[str, Any]) -> None:
 
 async def test_an_unknown_broker() -> None:
     leader = Leader(FakeChannel(owned(1), ("b1", "b2")))
-    assert rejected(await leader.ask(broker="b9")) == (
-        "unknown-broker",
-        "no broker b9 is registered, and it serves no bundle",
-    )
+    assert rejected(await leader.ask(broker="b9"))[0] == "unknown-broker"
 
 
 async def test_who_does_not_lead_says_so() -> None:
@@ -235,7 +228,6 @@ async def test_a_second_request_joins_and_says_how_fast() -> None:
     assert leader.drains.status()["b1"]["began_with"] == 10
     second = await leader.ask(rate_per_s=500.0, operation="02OP")
     assert second == await first
-    assert isinstance(second, Done)
     assert second.facts["moved"] == 10, "and not twice as many"
     assert len(channel.commands) == 10
 
@@ -282,7 +274,6 @@ async def test_a_second_leader_tells_of_the_whole_drain() -> None:
     leader = Leader(channel, Policies(cordons={"b1": "drain"}, pins={NAMES[3]: "b1"}))
     leader.before["moved"] = frozenset(NAMES[:4])  # the fourth was tried, and stayed
     outcome = await leader.ask()
-    assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["left_count"]) == ("drained-in-part", 1)
     assert (outcome.facts["moved"], outcome.facts["began_with"]) == (3, 4)
     assert outcome.facts["earlier_known"] is True
@@ -294,7 +285,6 @@ async def test_the_last_of_several_leaders_counts_each_bundle_once() -> None:
     leader = Leader(channel)
     leader.before["moved"] = frozenset(NAMES[:5])
     outcome = await leader.ask()
-    assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["began_with"]) == ("drained", 5, 5)
     (own,) = leader.own
     assert own == {proposal.id for proposal in leader.written if isinstance(proposal, DecisionRecord)}, (
@@ -307,7 +297,6 @@ async def test_where_nobody_knows_what_was_moved_before_nobody_says_that_nothing
     leader = Leader(FakeChannel(owned(3), ("b1", "b2")), Policies(cordons={"b1": "drain"}, pins={"t/n": "b1"}))
     leader.before["moved"] = before
     outcome = await leader.ask()
-    assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained-in-part", 0, 3)
     assert outcome.facts["earlier_known"] is False
 
@@ -315,13 +304,9 @@ async def test_where_nobody_knows_what_was_moved_before_nobody_says_that_nothing
 async def test_some_may_not() -> None:
     policies = Policies(cordons={"b1": "drain"}, pins={NAMES[1]: "b1"})
     outcome = await Leader(FakeChannel(owned(3), ("b1", "b2")), policies).ask()
-    assert isinstance(outcome, Done)
     assert (outcome.result, outcome.facts["moved"], outcome.facts["left_count"]) == ("drained-in-part", 2, 1)
     assert [(bundle["bundle"], bundle["reason"]) for bundle in outcome.facts["left"]] == [(NAMES[1], "pin")]
-    assert outcome.facts["message"].startswith(
-        f"2 bundles were moved, 1 bundle is left, {NAMES[1]} the first: no other"
-    )
-    assert "`pin` removed b2 (it is pinned to b1)" in outcome.facts["message"]
+    assert "`pin` removed b2" in outcome.facts["message"]
 
 
 async def test_moves_that_are_refused_are_tried_again_and_then_told() -> None:
@@ -329,7 +314,6 @@ async def test_moves_that_are_refused_are_tried_again_and_then_told() -> None:
     channel.on_transfer = lambda command: Rejected("busy", "try later") if command.name == NAMES[0] else None
     leader = Leader(channel, settings=QUICK.model_copy(update={"attempts_max": 3}))
     outcome = await leader.ask()
-    assert isinstance(outcome, Done)
     assert [(bundle["bundle"], bundle["reason"]) for bundle in outcome.facts["left"]] == [(NAMES[0], "failed")]
     assert outcome.facts["left"][0]["why"] == "3 attempts failed; the last: busy: try later"
     assert sum(command.name == NAMES[0] for command in channel.commands) == 3
@@ -352,14 +336,12 @@ async def test_the_drained_broker_dies() -> None:
     assert channel.commands == []
     channel.owners = owned(2, "b3")  # the leader's repair
     outcome = await drained
-    assert isinstance(outcome, Done)
     assert (outcome.facts["began_with"], outcome.facts["moved"], outcome.facts["left_count"]) == (2, 0, 0)
 
 
 async def test_the_leader_drains_itself() -> None:
     channel = FakeChannel(owned(2, "b2"), ("b1", "b2"))
     outcome = await Leader(channel, Policies(cordons={"b2": "drain"})).ask(broker="b2")
-    assert isinstance(outcome, Done)
     assert outcome.facts["leads"] is True
     assert set(channel.owners.values()) == {"b1"}
 
@@ -379,20 +361,10 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
     [
         (NAMES[0], "b2", Policies(), "may-take"),
         (NAMES[0], None, Policies(), "may-take"),
-        (
-            NAMES[0],
-            "b2",
-            Policies(cordons={"b2": "disk"}),
-            f"{NAMES[0]} may not go to b2: cordon: it is cordoned: disk",
-        ),
-        (NAMES[0], "b2", Policies(pins={"t/n": "b3"}), f"{NAMES[0]} may not go to b2: pin: it is pinned to b3"),
+        (NAMES[0], "b2", Policies(cordons={"b2": "disk"}), "cordon: it is cordoned: disk"),
+        (NAMES[0], "b2", Policies(pins={"t/n": "b3"}), "pin: it is pinned to b3"),
         (NAMES[0], None, Policies(pins={"t/n": "b1"}), "may-take"),
-        (
-            NAMES[0],
-            None,
-            Policies(pins={"t/n": "b9"}),
-            f"{NAMES[0]} may not be unloaded: no broker may take it: `accepting` ",
-        ),
+        (NAMES[0], None, Policies(pins={"t/n": "b9"}), "`pin` removed"),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
         ("t/n/0xee_0xff", "b2", Policies(), "unknown-bundle"),
     ],
@@ -408,7 +380,7 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
             assert result == answer
         case Rejected(reason=reason, message=message, hint=hint):
             assert reason == "filtered"
-            assert answer.partition("`")[0] in message
+            assert answer in message
             assert hint == "Use --force to do it nevertheless."
         case _:
             assert isinstance(outcome, NotFound)

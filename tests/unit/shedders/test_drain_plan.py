@@ -1,7 +1,5 @@
 """The plan of a drain: rate, order, receivers, filters, and when it is over."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -233,9 +231,7 @@ def test_what_nobody_may_take_stays_and_says_why(policies: Policies, word: str, 
 
 def test_the_only_broker() -> None:
     step = Twin(make_cluster({"b1": 2}), plan()).run()
-    assert [(bundle.reason, bundle.why) for bundle in step.left] == [
-        ("no-other-broker", "there is no other broker")
-    ] * 2
+    assert [bundle.reason for bundle in step.left] == ["no-other-broker"] * 2
 
 
 def test_what_can_go_goes_though_some_cannot() -> None:
@@ -276,9 +272,7 @@ def test_a_receiver_that_comes_back_in_time_is_used() -> None:
 def test_a_bundle_whose_moves_fail_is_tried_again_later_each_time_and_then_left() -> None:
     twin = Twin(make_cluster({"b1": 1, "b2": 0}), plan(attempts_max=3), fails=lambda _: True)
     step = twin.run()
-    assert [(bundle.reason, bundle.why) for bundle in step.left] == [
-        (FAILED, "3 attempts failed; the last: declined: not now")
-    ]
+    assert [bundle.reason for bundle in step.left] == [FAILED]
     times = [at_s for at_s, _ in twin.begun]
     assert len(times) == 3
     assert times[1] - times[0] >= 1.0 + twin.move_s
@@ -346,11 +340,5 @@ def test_holdings() -> None:
         seen(8, "Unassigned", None, None),
     ]
     picture = ClusterView("b1", True, 1, "normal", True, False, None, [0], [], bundles)
-    assert holdings(picture, "b1") == {
-        NAMES[0]: False,
-        NAMES[1]: True,
-        NAMES[2]: True,
-        NAMES[3]: True,
-        NAMES[4]: True,
-        NAMES[6]: True,
-    }
+    expected = {NAMES[0]: False, NAMES[1]: True, NAMES[2]: True, NAMES[3]: True, NAMES[4]: True, NAMES[6]: True}
+    assert holdings(picture, "b1") == expected

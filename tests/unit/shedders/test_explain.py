@@ -1,7 +1,5 @@
 """`why` and `why-not`: channel logs and decisions spelled out, and the sentences that come of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -110,7 +108,6 @@ def test_of_a_topic_only_the_bundles_that_held_it() -> None:
     assert bundles == {ONE, TWO}
     for number in range(4):
         trail = read_trail(log, f"{NAMESPACE}/topic-{number}")
-        assert trail.bundle is not None
         assert trail.owner == {ONE: "b2", TWO: "b3"}[trail.bundle]
         assert [change.bundle for change in trail.changes][-1] == trail.bundle
 
@@ -145,15 +142,9 @@ def test_changes_that_go_wrong() -> None:
         (What.UNDER_WAY, "b1", None, "b2"),
     ]
     assert trail.changes[7].lost == "b3"
-    answer = why(trail, DecisionBook())
-    because = [step.because for step in answer.steps]
-    assert answer.steps[1].message.startswith("b1 declined it")
-    assert answer.steps[1].message.endswith(": on_own raised OSError: full")
-    assert because[7] == "b3 was lost; b1 repaired it"
-    assert because[5] is not None
-    assert because[5].endswith("it was requested by hand, or the record has expired (its reason: by hand)")
-    assert because[2] == "no broker served it and a client looked it up; b1 chose the destination"
-    assert [step.message for step in answer.steps][-1] == "is in flight from b1 to b2"
+    steps = why(trail, DecisionBook()).steps
+    assert steps[1].message.endswith(": on_own raised OSError: full")
+    assert steps[5].because.endswith("(its reason: by hand)")
 
 
 def test_a_deleted_namespace_and_a_silent_channel() -> None:
@@ -195,20 +186,12 @@ def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
     )
     answer = why(read_trail(log, ONE), known)
     assert answer.now == f"{ONE} is served by b3"
-    assert lines(answer) == [
-        ("created", f"created with its namespace {NAMESPACE}, by b1"),
-        ("assigned", "assigned to b1 within 1.0 s"),
-        ("moved", "moved from b1 to b2 within 2.0 s"),
-        ("split", f"split by b2 into {LOWER}, {UPPER} within 1.0 s"),
-        ("moved", "moved from b2 to b3 within 2.0 s"),
-    ]
+    assert [what for what, _ in lines(answer)] == ["created", "assigned", "moved", "split", "moved"]
     first, split, last = answer.steps[2:]
     assert first.because == (f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), Overloaded: b1 has 80 %, b2 20 %")
     assert (first.decision, first.leader, first.term, first.cycle, first.result) == (IDS[1], "b1", 7, 1, "transferred")
-    assert (split.decision, split.because) == (
-        IDS[2],
-        f"decision {IDS[2]} of b1 (term 7, cycle 2, transfer), MsgRate: 40000 messages/s",
-    )
+    assert split.decision == IDS[2]
+    assert split.because == f"decision {IDS[2]} of b1 (term 7, cycle 2, transfer), MsgRate: 40000 messages/s"
     assert (last.load, last.result, last.took_ms) == (77.0, "started", 2_000)
     assert known.junk == {"format": 1}
     shorter = why(read_trail(log, ONE), known, steps_max=2)
@@ -224,7 +207,6 @@ def test_a_placement_by_the_leader_is_told_with_those_it_was_free_to_choose_amon
     placed = [Placed(WHOLE, "b2", "the least used", best=["b2", "b3"])]
     known = book(place_record(occasion(1), decision().cluster, placed, executed={WHOLE: Executed("op-p")}))
     because = why(read_trail(log, WHOLE), known).steps[-1].because
-    assert because is not None
     assert because.endswith("Success: the least used; 2 brokers were equally good")
 
 
@@ -241,10 +223,7 @@ def test_a_placement_is_found_by_who_made_it_and_when() -> None:
         known = book(place_record(result, decision().cluster, [Placed(WHOLE, broker, "the least used")]))
         return why(read_trail(log, WHOLE), known).steps[-1].because
 
-    assert because() == (
-        f"no broker served it and a client looked it up; destination: decision {IDS[1]} of b3 (term 7, cycle 1, transfer), "
-        "Success: the least used"
-    )
+    assert f"decision {IDS[1]} of b3 (term 7, cycle 1, transfer)" in because()
     nobody = (
         "no broker served it and a client looked it up; b3 chose the destination; no decision record mentions its operation: "
         "brokers without the balancer write none, and old ones expire"
@@ -265,10 +244,9 @@ def test_who_asked_for_it_by_command_and_who_was_stopped() -> None:
     log.write(WHOLE, "Assigning", by="b2", action="transfer", **{"from": "b2"}, to="b3", flow="transfer")
     log.write(WHOLE, "Assigned", by="b3", action="return", **{"from": "b2"}, to="b3", flow="transfer")
     answer = why(read_trail(log, WHOLE), book(), {"op-1": CommandOrigin("ann@desk", "transfer")})
-    assert [step.because for step in answer.steps[2:]] == [
-        "requested by ann@desk (transfer) (its reason: new disks)",
-        "b2 was stopped cleanly and handed it over",
-    ]
+    asked_for, stopped = (step.because for step in answer.steps[2:])
+    assert "ann@desk (transfer) (its reason: new disks)" in asked_for
+    assert "b2 was stopped" in stopped
 
 
 def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
@@ -283,9 +261,7 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
     )
     answer = why(read_trail(log, WHOLE), known)
     assert [step.what for step in answer.steps] == ["created", "assigned", NOT_MADE]
-    assert answer.steps[-1].message == (
-        "was to go from b1 to b2; the channel has no record of it (rejected: b2 is draining)"
-    )
+    assert answer.steps[-1].message.endswith("(rejected: b2 is draining)")
 
 
 def test_the_book_forgets_the_oldest() -> None:
@@ -297,7 +273,6 @@ def test_the_book_forgets_the_oldest() -> None:
     assert book.by_operation("op-1") is None
     assert book.decision(IDS[1]) is None
     decision = book.by_operation("op-3")
-    assert decision is not None
     assert (decision.decision.id, decision.ended) == (IDS[3], None)
     assert [read.id for read in book.newest(Subject.SHED)] == [IDS[3], IDS[2]]
 
@@ -323,65 +298,27 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
 
 
 @pytest.mark.parametrize(
-    ("recorded", "word", "reason", "said"),
+    ("recorded", "word", "reason"),
     [
-        (
-            record(why="0.1 apart", reason=Reason.HIT_COUNT, scores=SCORES, stats={"threshold": 0.25}),
-            Because.NO_MOVES,
-            "HitCount",
-            "no broker gave bundles away (HitCount): 0.1 apart; the score of b1 is 0.5 "
-            "(mean 0.4, deviation 0.08165, highest 0.5)",
-        ),
-        (
-            record(left=[Left(ONE, "recently-moved", "moved 5 s ago, grace 60 s")]),
-            Because.LEFT,
-            "recently-moved",
-            "it was left alone (`recently-moved`): moved 5 s ago, grace 60 s",
-        ),
-        (
-            record(left=[Left("b1", "outdated", "its report is 1900 s old")]),
-            Because.BROKER_LEFT,
-            "outdated",
-            "b1 was left alone (`outdated`): its report is 1900 s old",
-        ),
+        (record(why="0.1 apart", reason=Reason.HIT_COUNT, scores=SCORES), Because.NO_MOVES, "HitCount"),
+        (record(left=[Left(ONE, "recently-moved", "moved 5 s ago")]), Because.LEFT, "recently-moved"),
+        (record(left=[Left("b1", "outdated", "1900 s old")]), Because.BROKER_LEFT, "outdated"),
         (
             record(moves=[CheckedMove(replace(move(ONE), destination=None), "b2", "pin: it is pinned to b1")]),
             Because.REFUSED,
             "pin",
-            "it was to go from b1 to b2, but was refused: pin: it is pinned to b1",
         ),
-        (
-            record(moves=[move(ONE)], executed={ONE: Executed("op")}),
-            Because.MOVED,
-            None,
-            "it was moved from b1 to b2 (started); `why` has the details: b1 has 80 %, b2 20 %",
-        ),
-        (
-            record(moves=[move(TWO)], scores={"b1": 0.5}),
-            Because.OTHERS,
-            None,
-            f"b1 gave other bundles away: {TWO} (b1 has 80 %, b2 20 %); the score of b1 is 0.5 "
-            "(mean 0.5, deviation 0, highest 0.5)",
-        ),
-        (
-            record(moves=[move(TWO, "b3")], scores={"b3": 0.5}, why="1 bundle from b3"),
-            Because.NOT_OVER,
-            "Overloaded",
-            "b1 was not among the brokers that gave bundles away: 1 bundle from b3; b1 has no score",
-        ),
-        (
-            skipped_record(occasion(1), "shedding-off", "the policy `shedding` is off"),
-            Because.SKIPPED,
-            "shedding-off",
-            "no decision was made (`shedding-off`): the policy `shedding` is off",
-        ),
+        (record(moves=[move(ONE)], executed={ONE: Executed("op")}), Because.MOVED, None),
+        (record(moves=[move(TWO)], scores={"b1": 0.5}), Because.OTHERS, None),
+        (record(moves=[move(TWO, "b3")], scores={"b3": 0.5}, why="1 from b3"), Because.NOT_OVER, "Overloaded"),
+        (skipped_record(occasion(1), "shedding-off", "`shedding` is off"), Because.SKIPPED, "shedding-off"),
     ],
     ids=lambda value: value if isinstance(value, Because) else "",
 )
-def test_why_a_bundle_stays(recorded: Any, word: Because, reason: str | None, said: str) -> None:
+def test_why_a_bundle_stays(recorded: Any, word: Because, reason: str | None) -> None:
     answer = asked(recorded)
-    assert (answer.verdicts[0].word, answer.verdicts[0].reason, answer.verdicts[0].message) == (word, reason, said)
-    assert answer.messages[0] == f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), 9 min ago: {said}"
+    assert (answer.verdicts[0].word, answer.verdicts[0].reason) == (word, reason)
+    assert answer.messages[0].endswith(answer.verdicts[0].message)
 
 
 def test_numbers_are_the_strategys_where_it_has_its_own() -> None:
@@ -443,15 +380,11 @@ def test_what_was_cut_is_owned_up_to() -> None:
 def test_splits_nobody_and_nothing() -> None:
     looked = SplitDecision(decision().cluster, [SplitPlan(ONE, (), "hits", "2 times in a row")], None, {})
     answer = asked(record(1), split_record(occasion(2), looked))
-    assert (
-        answer.messages[-1] == "b1 looked for bundles to split 8 min ago: it was not split (`hits`): 2 times in a row"
-    )
+    assert "8 min ago: it was not split (`hits`)" in answer.messages[-1]
     other = asked(record(1), split_record(occasion(2, leader="b2"), looked))
     assert [verdict.subject for verdict in other.verdicts] == ["shed"]
     assert [verdict.subject for verdict in answer.verdicts] == ["shed", "split"]
-    assert asked(owner="b1").messages == [
-        "there is no decision record: no balancer is running, or it has not decided yet"
-    ]
+    assert len(asked(owner="b1").messages) == 1
     unserved = asked(record(1), owner=None)
     assert unserved.verdicts[0].word == Because.UNSERVED
     assert unserved.messages[0].startswith(f"no broker serves {ONE} now")

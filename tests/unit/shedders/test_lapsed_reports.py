@@ -1,7 +1,5 @@
 """Placements by reports that are older than the last change of what their broker owns: they count, with what came since."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -89,7 +87,6 @@ def test_a_drain_goes_by_loads_from_its_first_move_to_its_last() -> None:
     cluster = make_cluster({"b1": 10, "b2": 8, "b3": 15})
     for name, usage in (("b2", 0.5), ("b3", 0.1)):
         broker = cluster.brokers[name]
-        assert broker.load is not None
         busy = replace(broker, load=replace(broker.load, weighted_max_ema=usage))
         cluster = replace(cluster, brokers={**cluster.brokers, name: busy})
     twin = Twin(cluster, plan(moves_at_once=1), report_s=1_000.0)

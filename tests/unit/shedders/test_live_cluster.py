@@ -1,7 +1,5 @@
 """The cluster as strategies see it: from the channel's picture, reports and policies; and what has moved lately."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -115,9 +113,7 @@ def test_a_report_comes_with_its_age_and_whether_it_has_lapsed() -> None:
         (State.SPLITTING, "b1", True, "b1"),
     ],
 )
-def test_who_serves_a_bundle_by_its_state(
-    state: State, owner: str | None, in_flight: bool, arrived: str | None
-) -> None:
+def test_who_serves_a_bundle_by_its_state(state: State, owner: str | None, in_flight: bool, arrived: str | None):
     on_its_way = "b2" if state in (State.ASSIGNING, State.RELEASING) else None
     picture = PICTURE._replace(bundles=[bundle(0, state, owner, on_its_way)])
     subject = cluster_now(picture, ClusterInputs(), 5).bundles[key(0)]
@@ -221,10 +217,8 @@ def test_what_is_on_its_way_between_two_brokers_is_booked_where_it_goes() -> Non
     ]
     picture = PICTURE._replace(bundles=going)
     bookings = under_way(going, cluster_now(picture, ClusterInputs(), 5))
-    assert [(booking.bundle, booking.source, booking.destination) for booking in bookings] == [
-        (key(0), "b1", "b2"),
-        (key(1), "b1", "b2"),
-    ]
+    expected = [(key(0), "b1", "b2"), (key(1), "b1", "b2")]
+    assert [(booking.bundle, booking.source, booking.destination) for booking in bookings] == expected
 
 
 def test_reports_beyond_their_time_are_not_used() -> None:

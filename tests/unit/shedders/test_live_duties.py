@@ -1,7 +1,5 @@
 """Duties that fail begin again with back-off, and are called failing until they have recovered; movers tell every end."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -191,17 +191,13 @@ def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
     extension = make_extension(load={"top_with_policies": configured})
     policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
     effective = EffectivePolicies(policies=policies, shed_with_policies=allowed)
-    assert [extension._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == [
-        kept,
-        kept,
-        False,
-    ]
+    expected = [kept, kept, False]
+    assert [extension._in_force.keeps(effective, name) for name in ("t/gold", "t/apart", "t/plain")] == expected
     assert not extension._in_force.keeps(None, "t/gold")
 
 
 def test_before_it_starts_nobody_is_placed() -> None:
     extension = make_extension()
-    assert extension.placement is not None
     assert extension.placement.choose(key(0), ["b1"], {}) is None
     assert extension.status()["placements"] == {"unread": 1}
 
@@ -324,9 +320,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
     assert [part.log for part in parts] == [["close"], ["start", "close"], ["close"]]
 
 
-async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are_read(monkeypatch: pytest.MonkeyPatch):
     class Follower:
         doubt = ""
 
@@ -375,7 +369,6 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     await balancer.start(channel)
     try:
         assert waits == [0.25]
-        assert balancer.placement is not None
         assert balancer.placement.choose(key(0), ["b1"], {}) is None
         status = balancer.status()
         assert (status["policies"], status["placements"], status["failing"]) == ({"known": False}, {"unread": 1}, {})

@@ -1,7 +1,5 @@
 """Leadership of the balancer: lost, won again, taken over from a leader that is dead, with what it remembered."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -122,10 +120,8 @@ async def test_moves_that_wait_are_not_begun_by_one_who_leads_no_more(world: Wor
     end.set_result(Done(world.channel.asked[0].operation, "transferred"))
     await settle()
     assert len(world.channel.asked) == 1
-    assert [(outcome.bundle, outcome.result, outcome.term) for outcome in world.outcomes] == [
-        (key(0), "done", 7),
-        (key(1), "abandoned", 7),
-    ]
+    expected = [(key(0), "done", 7), (key(1), "abandoned", 7)]
+    assert [(outcome.bundle, outcome.result, outcome.term) for outcome in world.outcomes] == expected
 
 
 async def test_a_new_leader_goes_on_with_the_memory_of_the_one_before(world: World) -> None:

@@ -1,7 +1,5 @@
 """Placement in a live broker: what the strategy says, what is done without load data, and who is never chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +110,6 @@ def test_why_nobody_is_chosen_is_known_until_somebody_is(place: Place) -> None:
     place.policies(isolation=(gold,), cordons={"b2": "disk"})
     assert place.choose() is None
     refusal = place.placement.refusal(key(0))
-    assert refusal is not None
     assert (refusal.reason, refusal.lasting, refusal.cause) == ("isolation", True, UnplacedCause.POLICIES)
     assert "`isolation` removed b1 and 1 more" in refusal.message
     assert "`cordon` removed b2 (it is cordoned: disk)" in refusal.message
@@ -125,13 +122,11 @@ def test_to_wait_helps_where_a_broker_that_may_take_it_can_come_back(place: Plac
     place.policies(isolation=(IsolationPolicy("gold", ("t/n",), ("b2",)),))
     assert place.choose(0, ["b1", "b3"]) is None
     refusal = place.placement.refusal(key(0))
-    assert refusal is not None
     assert not refusal.lasting
     place.known = False
     place.placement.forget()
     assert place.choose() is None
     refusal = place.placement.refusal(key(0))
-    assert refusal is not None
     assert (refusal.reason, refusal.lasting, refusal.cause) == ("policies-unread", False, UnplacedCause.FAILURE)
 
 
@@ -145,7 +140,6 @@ def test_where_the_engine_offers_no_broker_no_policy_is_to_blame(place: Place) -
     assert place.placement.refusal(key(0)) is None
     assert place.choose(0, ["b2"]) is None
     refusal = place.placement.refusal(key(0))
-    assert refusal is not None
     assert (refusal.reason, refusal.cause) == ("cordon", UnplacedCause.POLICIES)
     assert "(it declined the bundle lately, or takes none)" in refusal.message
 
@@ -449,9 +443,7 @@ def loaded(**usages: float | None) -> Cluster:
         pytest.param({"b1": 0.8}, "b1", id="nobody-else"),
     ],
 )
-def test_what_was_shed_does_not_come_back_where_anybody_else_may_take_it(
-    usages: dict[str, float | None], chosen: str
-) -> None:
+def test_what_was_shed_does_not_come_back_where_anybody_else_may_take_it(usages: dict[str, float | None], chosen: str):
     place = Place(cluster=loaded(**usages))
     place.placement.shed(key(0), "b1")
     assert place.placement.choose(key(0), sorted(usages), {}) == chosen

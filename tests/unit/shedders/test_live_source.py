@@ -1,7 +1,5 @@
 """Which decision and which settings a snapshot of a live cluster has: those that its leader would go on with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -85,7 +83,6 @@ def drained(number: int) -> DecisionRecord:
 
 def test_a_drain_is_no_decision_to_go_on_with(decided: Callable[..., Any]) -> None:
     newest, choice = decided(cycle(1), drained(2))
-    assert newest is not None
     assert (newest.cycle, newest.strategy) == (1, "transfer")
     assert choice.names["shedding"] == "transfer"
     assert choice.settings["shedding"] == {"target_std": 0.125}
@@ -150,9 +147,7 @@ LAID_DOWN: list[tuple[PolicyKind, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), LAID_DOWN)
-def test_whatever_strategies_are_chosen_by_is_seen_to_have_changed(
-    kind: PolicyKind, name: str, value: dict[str, Any]
-) -> None:
+def test_whatever_strategies_are_chosen_by_is_seen_to_have_changed(kind: PolicyKind, name: str, value: dict[str, Any]):
     before = cycle(1)  # it knew the policies through offset 3
     assert changed_since(before, book((3, kind, name, value, None)).at(AT_MS)) == []
     assert changed_since(before, book((4, kind, name, value, None)).at(AT_MS)) == [f"{kind}/{name}"]

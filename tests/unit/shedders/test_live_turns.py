@@ -1,7 +1,5 @@
 """A move is looked at again when its turn comes: what was decided on may have waited for long; exchanges go whole or not."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
@@ -113,9 +111,7 @@ def off(world: World) -> None:
         (no_booking, "no longer booked"),
     ],
 )
-async def test_a_move_whose_turn_comes_late_is_looked_at_again(
-    world: World, hinder: Callable[[World], None], why: str
-) -> None:
+async def test_a_move_whose_turn_comes_late_is_looked_at_again(world: World, hinder: Callable[[World], None], why: str):
     first = await waiting(world)
     hinder(world)
     result, outcome = await ended(world, first)
@@ -139,12 +135,7 @@ def test_the_heaviest_goes_first_and_what_comes_back_follows_it() -> None:
     light, other = move(key(1), "b1", "b2"), move(key(5), "b4", "b5")
     turns = list(in_turn([BACK, other, light, heavy()]))
     assert [turn.move for turn in turns] == [heavy(), light, BACK, other]
-    assert [(turn.after, list(turn.along)) for turn in turns] == [
-        (None, [BACK]),
-        (None, []),
-        (heavy(), []),
-        (None, []),
-    ]
+    assert [(turn.after, list(turn.along)) for turn in turns] == [(None, [BACK]), (None, []), (heavy(), []), (None, [])]
 
 
 @pytest.mark.parametrize("at_once", [1, 8])
@@ -167,10 +158,8 @@ async def test_of_an_exchange_nothing_comes_back_where_the_heavier_half_is_refus
     plan_once(world, BACK, heavy())
     await world.cycle()
     assert [request.name for request in world.channel.asked] == [key(0)]
-    assert [(outcome.bundle, outcome.result) for outcome in world.outcomes] == [
-        (key(0), "destination-not-accepting"),
-        (key(3), "abandoned"),
-    ]
+    expected = [(key(0), "destination-not-accepting"), (key(3), "abandoned")]
+    assert [(outcome.bundle, outcome.result) for outcome in world.outcomes] == expected
     assert key(0) in (world.outcomes[1].why or "")
     assert not world.balancer._lead.balance.booked.moves  # type: ignore[union-attr]
 
@@ -186,11 +175,8 @@ async def test_of_an_exchange_nothing_goes_where_nothing_may_come_back(world: Wo
     first.set_result(Done("x", "transferred"))
     await settle()
     assert [request.name for request in world.channel.asked] == [key(1)]
-    assert {outcome.bundle: outcome.result for outcome in world.outcomes} == {
-        key(1): "done",
-        key(0): "abandoned",
-        key(3): "abandoned",
-    }
+    expected = {key(1): "done", key(0): "abandoned", key(3): "abandoned"}
+    assert {outcome.bundle: outcome.result for outcome in world.outcomes} == expected
 
 
 async def test_who_stops_makes_no_half_of_an_exchange(world: World) -> None:
@@ -199,10 +185,8 @@ async def test_who_stops_makes_no_half_of_an_exchange(world: World) -> None:
     plan_once(world, BACK, heavy())
     await world.cycle()
     await world.balancer.close()
-    assert sorted((outcome.bundle, outcome.result) for outcome in world.outcomes) == [
-        (key(0), "unknown"),
-        (key(3), "abandoned"),
-    ]
+    expected = [(key(0), "unknown"), (key(3), "abandoned")]
+    assert sorted((outcome.bundle, outcome.result) for outcome in world.outcomes) == expected
 
 
 # --- a new leader -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """What `snapshot take` keeps of a load topic: what the fold of the whole topic would keep, within a bound."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

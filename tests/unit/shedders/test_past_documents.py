@@ -96,10 +96,7 @@ DELETED = [load("b1", 0, THEN_MS - 20), deleted("b1", 1, 0, THEN_MS - 10)]
     ],
 )
 def test_the_loads_of_a_moment(
-    monkeypatch: pytest.MonkeyPatch,
-    records: Sequence[SideRecord],
-    at_ms: int | None,
-    seen: Sequence[tuple[str, int]],
+    monkeypatch: pytest.MonkeyPatch, records: Sequence[SideRecord], at_ms: int | None, seen: Sequence[tuple[str, int]]
 ) -> None:
     lay(monkeypatch, records)
     document = live_source.loads(CONNECTION, LoadsQuery(at_ms=at_ms))
@@ -118,9 +115,7 @@ def test_the_loads_of_a_moment(
         (THEN_MS + TTL_MS + 1, []),
     ],
 )
-def test_the_heaviest_bundles_of_a_moment(
-    monkeypatch: pytest.MonkeyPatch, at_ms: int | None, brokers: Sequence[str]
-) -> None:
+def test_the_heaviest_bundles_of_a_moment(monkeypatch: pytest.MonkeyPatch, at_ms: int | None, brokers: Sequence[str]):
     tops = [
         top_record("b1", 0, 1, 1, THEN_MS - 5),
         top_record("b2", 1, 1, 1, THEN_MS),

@@ -1,7 +1,5 @@
 """Pins of bundles that were split."""
 
-from __future__ import annotations
-
 from shedders.filters.rules import inherited, split_up
 from shedders.model.cluster import Policies
 

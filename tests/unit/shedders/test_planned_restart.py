@@ -1,7 +1,5 @@
 """Which brokers take the bundles in a rolling restart: the settled ones first, up to a bound, and never against policies."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The fold of policies: what stands, what lies over what, what is taken back, and what unreadable records forbid."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -72,10 +70,7 @@ def test_each_kind_has_its_place(log: Log) -> None:
     log.set(K.SHEDDING, "cluster", on=False)
     policies = log.at()
     assert policies.policies == Policies(
-        (
-            IsolationPolicy("gold", ("t/n",), ("b1",), ("b2",), 2),
-            IsolationPolicy("silver", ("t/m",), ("b3",)),
-        ),
+        (IsolationPolicy("gold", ("t/n",), ("b1",), ("b2",), 2), IsolationPolicy("silver", ("t/m",), ("b3",))),
         {"t/n": "north"},
         {A: "b1"},
         {"b2": "ann: disk"},

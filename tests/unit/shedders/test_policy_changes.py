@@ -1,7 +1,5 @@
 """Records of the topic of policies as changes: set, deleted, unreadable; and what compaction has removed."""
 
-from __future__ import annotations
-
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode
 from shedders.policies.topic import DeletionNote, PolicyChange, PolicyChanges, policy_changes
@@ -28,7 +26,6 @@ def test_a_policy_that_was_set_and_deleted_keeps_its_author_and_times() -> None:
     assert changes.is_whole
     was_set, deleted = changes.rows
     assert (was_set.what, was_set.logged_at_ms) == ("set", 1_000)
-    assert was_set.record is not None
     assert (was_set.record.by, was_set.record.why, was_set.record.value) == ("ann@desk", "ticket 7", {"broker": "b1"})
     assert deleted == PolicyChange(PIN, 1, 1_001)
     assert deleted.what == "deleted"

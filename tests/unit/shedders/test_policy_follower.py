@@ -1,7 +1,5 @@
 """The follower of policies: what stands on while it reads anew, revival with back-off, and lapses without a record."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -229,7 +227,6 @@ async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(world: Wor
     assert (world.cordons, bool(world.follower.doubt)) == (["b1"], True)
     await reader.hand(shedding(1, on=False))
     assert (world.cordons, world.follower.doubt) == (["b2"], "")
-    assert world.follower.effective is not None
     assert not world.follower.effective.shedding_on
     assert len(world.changes) > count
     await world.looked()

@@ -1,7 +1,5 @@
 """What a policy that is written or deleted does to bundles, told before it is done."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -58,9 +56,7 @@ def laid() -> Laid:
 def test_to_delete_is_refused_where_nobody_is_left_unless_one_insists(laid: Laid) -> None:
     assert laid.isolation("orders", "t/n", "b1") == []
     assert laid.isolation("others", "u/.*", "b[12]") == []
-    with pytest.raises(
-        CommandError, match=r"the remaining policies contradict each other: .*no broker may take"
-    ) as caught:
+    with pytest.raises(CommandError, match=r"contradict each other: .*no broker may take") as caught:
         laid.delete(PolicyKind.ISOLATION, "orders")
     assert "--force deletes it" in caught.value.hint
     assert laid.isolation("orders", "t/n", "b1") == []

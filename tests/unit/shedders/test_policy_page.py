@@ -1,7 +1,5 @@
 """Pages on policies and strategies, and the code, say the same."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -69,16 +67,5 @@ def test_each_strategy_gives_an_example_and_its_source(kind: str) -> None:
 
 def test_formulas_stand_apart_and_what_callers_need_is_left_out() -> None:
     text = "Does it.\n\nWith x:\n\n    x = 1\n\n    y | 2\n\nThen more.\n\nArgs:\n    can_take: Filters."
-    assert list(prose(text)) == [
-        "Does it.",
-        "",
-        "With x:",
-        "",
-        "```text",
-        "x = 1",
-        "",
-        "y | 2",
-        "```",
-        "",
-        "Then more.",
-    ]
+    expected = ["Does it.", "", "With x:", "", "```text", "x = 1", "", "y | 2", "```", "", "Then more."]
+    assert list(prose(text)) == expected

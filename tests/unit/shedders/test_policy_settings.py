@@ -1,7 +1,5 @@
 """Policies of kind `setting`: names, types, bounds, and what goes with what."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Claims of rolling restarts: which one holds, by the log alone; and commands that race for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -93,9 +91,7 @@ def test_a_claim_is_renewed_only_where_it_would_lapse(log: RequestLog) -> None:
     assert len(log.items) == 2
 
 
-def test_a_killed_command_lets_others_begin_when_its_claim_lapses_and_stops_if_it_was_only_paused(
-    log: RequestLog,
-) -> None:
+def test_a_killed_command_lets_others_begin_when_its_claim_lapses_and_stops_if_it_was_only_paused(log: RequestLog):
     first, second = log.command("r1"), log.command("r2")
     first.hold(["b1"], LEASE_S)
     log.at_ms += 60_001
@@ -181,9 +177,7 @@ CLAIMS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(CLAIMS)
-def test_a_holder_keeps_its_claim_until_it_lapses_ends_or_is_replaced(
-    drawn: list[tuple[str, int, int, int, str]],
-) -> None:
+def test_a_holder_keeps_its_claim_until_it_lapses_ends_or_is_replaced(drawn: list[tuple[str, int, int, int, str]]):
     at_ms, claims = 0, list[RestartClaim]()
     for offset, (restart, run, later_ms, lease_ms, instead_of) in enumerate(drawn):
         at_ms += later_ms

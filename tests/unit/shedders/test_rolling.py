@@ -1,7 +1,5 @@
 """A rolling restart, with a cluster that is made up: whose turn it is, when it stops, and how it goes on."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -151,11 +149,8 @@ def steps(*brokers: str) -> list[str]:
 def test_one_after_the_other_the_leader_last(world: World) -> None:
     result = world.run()
     assert world.done == steps("b2", "b3", "b1")
-    assert [(item["broker"], item["before"], item["after"], item["moved"]) for item in result] == [
-        ("b2", "b2-1", "b2-2", 3),
-        ("b3", "b3-1", "b3-2", 3),
-        ("b1", "b1-1", "b1-2", 3),
-    ]
+    expected = [("b2", "b2-1", "b2-2", 3), ("b3", "b3-1", "b3-2", 3), ("b1", "b1-1", "b1-2", 3)]
+    assert [(item["broker"], item["before"], item["after"], item["moved"]) for item in result] == expected
     assert read_progress(None, RESTART).brokers == ["b1", "b2", "b3"]  # type: ignore[arg-type]
 
 
@@ -269,9 +264,7 @@ def test_a_program_that_is_not_there_for_one_broker_is_told_before_the_first_dra
     ("command", "refused"),
     [(["ssh", "{broker}", "restart"], True), (["ssh", "{broker}.example"], True), (["ssh", "root@{broker}"], False)],
 )
-def test_an_id_that_its_program_would_take_for_an_option_is_no_word_of_the_command(
-    command: list[str], refused: bool
-) -> None:
+def test_an_id_that_its_program_would_take_for_an_option_is_no_word_of_the_command(command: list[str], refused: bool):
     rolling.require_argument(command, "b-1")
     if not refused:
         rolling.require_argument(command, "-lroot")

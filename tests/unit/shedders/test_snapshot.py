@@ -69,31 +69,32 @@ def broker(**fields: object) -> dict[str, object]:
 def test_the_least_that_a_snapshot_holds() -> None:
     cluster = cluster_of(parsed())
     assert cluster.brokers["b2"].load is None
-    assert cluster.brokers["b-1:8080"].load is not None
     assert cluster.brokers["b-1:8080"].load.cpu.percent == 5
     assert cluster.bundles[LEFT].owner == "b-1:8080"
     assert cluster.bundles[RIGHT].owner is None
 
 
+def paths(**changes: object) -> list[str]:
+    """Where the faults are."""
+    return [problem.split(" ")[0].removesuffix(":") for problem in refused(**changes)]
+
+
 @pytest.mark.parametrize(
-    ("load", "problem"),
+    ("load", "path"),
     [
-        ({"cpu": {"usage": -1}}, 'brokers["b-1:8080"].load.cpu.usage: expected greater than or equal to 0, got -1'),
-        (
-            {"cpu": {"limit": -0.5}},
-            'brokers["b-1:8080"].load.cpu.limit: expected greater than or equal to 0, got -0.5',
-        ),
-        ({"cpu": {"usage": "5"}}, "brokers[\"b-1:8080\"].load.cpu.usage: expected a valid number, got '5'"),
-        ({"cpu": {"usage": True}}, 'brokers["b-1:8080"].load.cpu.usage: expected a valid number, got True'),
-        ({"cpu": {"usage": None}}, 'brokers["b-1:8080"].load.cpu.usage: expected a valid number, got None'),
-        ({"msg_rate_in": nan}, 'brokers["b-1:8080"].load.msg_rate_in: expected a finite number, got nan'),
-        ({"bundles": 1.5}, 'brokers["b-1:8080"].load.bundles: expected a valid integer, got 1.5'),
-        ({"msg_rate": 1}, 'brokers["b-1:8080"].load.msg_rate is not a field of the format; did you mean msg_rate_in?'),
-        ([], 'brokers["b-1:8080"].load: expected a valid dictionary or instance of LoadReport, got []'),
+        ({"cpu": {"usage": -1}}, ".cpu.usage"),
+        ({"cpu": {"limit": -0.5}}, ".cpu.limit"),
+        ({"cpu": {"usage": "5"}}, ".cpu.usage"),
+        ({"cpu": {"usage": True}}, ".cpu.usage"),
+        ({"cpu": {"usage": None}}, ".cpu.usage"),
+        ({"msg_rate_in": nan}, ".msg_rate_in"),
+        ({"bundles": 1.5}, ".bundles"),
+        ({"msg_rate": 1}, ".msg_rate"),
+        ([], ""),
     ],
 )
-def test_what_is_wrong_with_a_load_is_told_by_its_path(load: object, problem: str) -> None:
-    assert refused(**broker(load=load)) == [problem]
+def test_what_is_wrong_with_a_load_is_told_by_its_path(load: object, path: str) -> None:
+    assert paths(**broker(load=load)) == [f'brokers["b-1:8080"].load{path}']
 
 
 def bundles(**fields: object) -> dict[str, object]:
@@ -104,62 +105,35 @@ def move(**fields: object) -> dict[str, object]:
     return {"bundle": LEFT, "source": "b-1:8080", "destination": "b2", **fields}
 
 
+OWN = f'bundles["{LEFT}"]'
+
+
 @pytest.mark.parametrize(
-    ("changes", "problem"),
+    ("changes", "path"),
     [
-        (
-            bundles(owner="b-1:80"),
-            f'bundles["{LEFT}"].owner: b-1:80 is neither in brokers nor in gone; did you mean b-1:8080?',
-        ),
-        (bundles(state="Assigned"), f'bundles["{LEFT}"].owner: expected a broker, as its state is Assigned'),
-        (
-            bundles(state="Unassigned", owner="b2"),
-            f"bundles[\"{LEFT}\"].owner: expected null, as its state is Unassigned, got 'b2'",
-        ),
-        (
-            bundles(short={"msg_rate_in": -1}),
-            f'bundles["{LEFT}"].short.msg_rate_in: expected greater than or equal to 0, got -1',
-        ),
-        (
-            bundles(topics=[{"name": "persistent://t/n/a", "position": 0x80000000}]),
-            f'bundles["{LEFT}"].topics[0].position: 0x80000000 lies outside the bundle',
-        ),
-        (
-            bundles(topics=[{"name": "x", "position": 1}, {"name": "x", "position": 1}]),
-            f'bundles["{LEFT}"].topics[1].name: x is also in topics[0]',
-        ),
-        (
-            {"bundles": {LEFT: {}, "t/n/0x70000000_0x90000000": {}}},
-            f'bundles["t/n/0x70000000_0x90000000"] overlaps {LEFT}',
-        ),
-        (
-            {"bundles": {"t/n": {}}},
-            'bundles["t/n"]: expected a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower bound first',
-        ),
-        ({"gone": ["b2"]}, "gone: b2 is also in brokers"),
-        ({"booked": [move(bundle="x")]}, "booked[0].bundle: x is not a bundle of the snapshot"),
-        (
-            {"booked": [move(destination="b-2")]},
-            "booked[0].destination: b-2 is not a broker of the snapshot; did you mean b2?",
-        ),
-        ({"booked": [move(), move()]}, f"booked[1].bundle: {LEFT} is also in booked[0]"),
-        ({"booked": [move(destination="b-1:8080")]}, "booked[0].destination: it is the source"),
-        ({"booked": [move(arrived=True)]}, f"booked[0]: b2 should own {LEFT}, but 'b-1:8080' does"),
-        ({"clock": {"now_ms": -1}}, "clock.now_ms: expected greater than or equal to 0, got -1"),
-        (
-            {"recent": {"bundles": {LEFT: -1}}},
-            f'recent.bundles["{LEFT}"]: expected greater than or equal to 0, got -1',
-        ),
-        ({"polices": {}}, "polices is not a field of the format; did you mean policies?"),
-        (
-            {"memory": {"shedding": {"x": {"y": json.loads("[" * 40 + "]" * 40)}}}},
-            "memory.shedding.x: nested more than 32 deep",
-        ),
-        ({"format": 2}, "format: expected 1, got 2"),
+        (bundles(owner="b-1:80"), f"{OWN}.owner"),
+        (bundles(state="Assigned"), f"{OWN}.owner"),
+        (bundles(state="Unassigned", owner="b2"), f"{OWN}.owner"),
+        (bundles(short={"msg_rate_in": -1}), f"{OWN}.short.msg_rate_in"),
+        (bundles(topics=[{"name": "persistent://t/n/a", "position": 0x80000000}]), f"{OWN}.topics[0].position"),
+        (bundles(topics=[{"name": "x", "position": 1}, {"name": "x", "position": 1}]), f"{OWN}.topics[1].name"),
+        ({"bundles": {LEFT: {}, "t/n/0x70000000_0x90000000": {}}}, 'bundles["t/n/0x70000000_0x90000000"]'),
+        ({"bundles": {"t/n": {}}}, 'bundles["t/n"]'),
+        ({"gone": ["b2"]}, "gone"),
+        ({"booked": [move(bundle="x")]}, "booked[0].bundle"),
+        ({"booked": [move(destination="b-2")]}, "booked[0].destination"),
+        ({"booked": [move(), move()]}, "booked[1].bundle"),
+        ({"booked": [move(destination="b-1:8080")]}, "booked[0].destination"),
+        ({"booked": [move(arrived=True)]}, "booked[0]"),
+        ({"clock": {"now_ms": -1}}, "clock.now_ms"),
+        ({"recent": {"bundles": {LEFT: -1}}}, f"recent.{OWN}"),
+        ({"polices": {}}, "polices"),
+        ({"memory": {"shedding": {"x": {"y": json.loads("[" * 40 + "]" * 40)}}}}, "memory.shedding.x"),
+        ({"format": 2}, "format"),
     ],
 )
-def test_contradictions_are_told_by_their_path(changes: dict[str, object], problem: str) -> None:
-    assert refused(**changes) == [problem]
+def test_contradictions_are_told_by_their_path(changes: dict[str, object], path: str) -> None:
+    assert paths(**changes) == [path]
 
 
 def isolation(*parts: dict[str, object]) -> dict[str, object]:
@@ -167,27 +141,20 @@ def isolation(*parts: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("policies", "problem"),
+    ("policies", "path"),
     [
-        (isolation({}, {}), "policies.isolation[1].name: policies.isolation[0] is also named p"),
-        (isolation({"namespaces": []}), "policies.isolation[0].namespaces: empty"),
-        (
-            isolation({"primary": []}),
-            "policies.isolation[0]: neither primary nor secondary brokers, so no broker could serve its namespaces",
-        ),
-        (
-            isolation({"secondary": ["("]}),
-            "policies.isolation[0].secondary[0]: not a valid regular expression: "
-            "`(` is not a valid regular expression (missing ): ()",
-        ),
-        ({"excluded": ["t"]}, "policies.excluded: 't' is not a valid tenant/namespace"),
-        ({"excluded": ["t/n", "t/n"]}, "policies.excluded: t/n is listed 2 times"),
-        ({"anti_affinity": {"t": "g"}}, "policies.anti_affinity: 't' is not a valid tenant/namespace"),
-        ({"pins": {"x": "b2"}}, "policies.pins: 'x' is not a valid tenant/namespace"),
+        (isolation({}, {}), "isolation[1].name"),
+        (isolation({"namespaces": []}), "isolation[0].namespaces"),
+        (isolation({"primary": []}), "isolation[0]"),
+        (isolation({"secondary": ["("]}), "isolation[0].secondary[0]"),
+        ({"excluded": ["t"]}, "excluded"),
+        ({"excluded": ["t/n", "t/n"]}, "excluded"),
+        ({"anti_affinity": {"t": "g"}}, "anti_affinity"),
+        ({"pins": {"x": "b2"}}, "pins"),
     ],
 )
-def test_policies_that_cannot_be_meant(policies: dict[str, object], problem: str) -> None:
-    assert refused(policies=policies) == [problem]
+def test_policies_that_cannot_be_meant(policies: dict[str, object], path: str) -> None:
+    assert paths(policies=policies) == [f"policies.{path}"]
 
 
 def test_every_fault_is_told_at_once_up_to_a_bound() -> None:
@@ -326,10 +293,7 @@ def test_remarks_tell_what_may_not_be_meant() -> None:
         "unknown-broker: `b8` is cordoned and not registered",
         "1 bundle in flight, left alone",
     ]
-    assert list_problems(parsed(**broker(load={}))) == [
-        "broker b-1:8080 reports no limit of any resource, so that its usage cannot be judged",
-        "broker b2 has no load report",
-    ]
+    assert "b-1:8080 reports no limit of any resource" in list_problems(parsed(**broker(load={})))[0]
 
 
 @pytest.mark.parametrize(

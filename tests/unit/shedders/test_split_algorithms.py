@@ -1,7 +1,5 @@
 """Where bundles are cut: tables worked out by hand, and both sides of each switch (decision record 43)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf, nan
 
@@ -205,11 +203,8 @@ def test_what_is_no_bundle_is_refused(name: str) -> None:
 
 def test_children_and_parts() -> None:
     subject = bundle(0x00, 0x80)
-    assert children(subject, [0x60, 0x20]) == [
-        "t/n/0x00000000_0x00000020",
-        "t/n/0x00000020_0x00000060",
-        "t/n/0x00000060_0x00000080",
-    ]
+    expected = ["t/n/0x00000000_0x00000020", "t/n/0x00000020_0x00000060", "t/n/0x00000060_0x00000080"]
+    assert children(subject, [0x60, 0x20]) == expected
     assert ends(subject) == (0, 0x80)
     assert [part_of(place, [0x20, 0x60]) for place in (0, 0x1F, 0x20, 0x5F, 0x60)] == [0, 0, 1, 1, 2]
     for wrong in ([], [0], [0x80], [0x20, 0x20]):

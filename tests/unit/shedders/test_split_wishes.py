@@ -1,7 +1,5 @@
 """Splits that the leader's strategy wants: who is asked, how often, what stands in the way, and what is written down."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any
@@ -62,25 +60,15 @@ async def test_the_owner_is_asked_by_the_algorithm_in_force_and_the_record_says_
     assert (args["decision"], args["settings"]) == (record.id, {})
     assert args["reason"] == f"split by the balancer, decision {record.id}: it alone is 40 % of b1"
     (entry,) = record.splits
-    assert (entry.bundle, entry.positions, entry.reason, entry.outcome, entry.refused) == (
-        key(0),
-        [],
-        BALANCE,
-        "started",
-        None,
-    )
+    assert (entry.bundle, entry.positions, entry.reason, entry.outcome) == (key(0), [], BALANCE, "started")
+    assert entry.refused is None
     assert decode(key_of(record), encode(record)) == record
     assert world.outcomes == []
     world.clock.s += 2
     await answered(world, 0, done(entry.operation))
     (end,) = world.outcomes
-    assert (end.decision, end.bundle, end.operation, end.result, end.took_ms) == (
-        record.id,
-        key(0),
-        entry.operation,
-        "done",
-        2_000.0,
-    )
+    assert (end.decision, end.bundle, end.operation, end.result) == (record.id, key(0), entry.operation, "done")
+    assert end.took_ms == 2_000.0
 
 
 async def test_nobody_is_asked_twice_while_it_is_under_way(world: World) -> None:
@@ -89,7 +77,6 @@ async def test_nobody_is_asked_twice_while_it_is_under_way(world: World) -> None
     assert len(world.channel.requests) == 1
     (entry,) = world.decisions[-1].splits
     assert entry.operation is None
-    assert entry.refused is not None
     assert entry.refused.startswith("under-way: ")
 
 
@@ -147,9 +134,7 @@ async def test_what_is_booked_is_not_to_be_split(world: World) -> None:
     assert [(bundle.name, bundle.reason) for bundle in record.left] == [(key(0), "in-flight")]
 
 
-async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_harm(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_harm(world: World, monkeypatch):
     monkeypatch.setattr("shedders.balancer.splitting.GRACE_S", -119.99)
     world.change(move_timeout_s=120)
     await world.cycle()
@@ -185,9 +170,7 @@ async def test_why_not_tells_it(world: World) -> None:
     await world.cycle()
     book = DecisionBook()
     book.add(world.decisions[0])
-    assert (
-        "it was to be split: it alone is 40 % of b1" in why_not(key(0), "b1", book, now_ms=0, since_ms=None).messages[0]
-    )
+    assert "40 % of b1" in why_not(key(0), "b1", book, now_ms=0, since_ms=None).messages[0]
     world.change(splitting=False)
     await world.cycle()
     book.add(world.decisions[1])
@@ -229,12 +212,7 @@ CLUSTER = Cluster({}, {key(0): Bundle(key(0), "b1"), key(1): Bundle(key(1), None
         (CLUSTER, [0, 0], False, "twice"),
         (CLUSTER, [0], True, "moves and splits"),
         (replace(CLUSTER, safe="safe mode"), [0], False, "to be left alone"),
-        (
-            replace(CLUSTER, bundles={key(0): Bundle(key(0), "b1", in_flight=True)}),
-            [0],
-            False,
-            "in flight",
-        ),
+        (replace(CLUSTER, bundles={key(0): Bundle(key(0), "b1", in_flight=True)}), [0], False, "in flight"),
         (CLUSTER, [0], False, None),
     ],
 )

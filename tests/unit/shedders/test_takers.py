@@ -1,7 +1,5 @@
 """Who may get a bundle that is shed: somebody with a usable report who ends below where the source stands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

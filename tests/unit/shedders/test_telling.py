@@ -43,12 +43,7 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         ends, result.ends = result.ends, []
         return ends
 
-    result.telling = PlacementRecorder(
-        ports,
-        take_notes=take,
-        take_ends=take_ends,
-        counts=lambda: result.counts,
-    )
+    result.telling = PlacementRecorder(ports, take_notes=take, take_ends=take_ends, counts=lambda: result.counts)
     return result
 
 

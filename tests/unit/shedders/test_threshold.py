@@ -36,9 +36,7 @@ def test_without_transfer_the_placement_chooses():
 
 
 @pytest.mark.parametrize(
-    ("usage", "moves"),
-    [(0.59, 0), (0.60, 2), (0.61, 2)],
-    ids=["just-within", "on-the-threshold", "above"],
+    ("usage", "moves"), [(0.59, 0), (0.60, 2), (0.61, 2)], ids=["just-within", "on-the-threshold", "above"]
 )
 def test_from_the_threshold_on(usage: float, moves: int):
     # Mean of usage and 0.4; above by (usage - 0.4) / 2: 0.1 at 0.6 (a hair more, in single precision). 1,280 MiB/s.

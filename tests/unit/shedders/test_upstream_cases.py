@@ -62,10 +62,8 @@ def ways(decision: Decision) -> list[tuple[str, str, str | None]]:
 def test_a_swap_with_a_bundle_on_its_way_costs_that_half_only(guarded: bool) -> None:
     decision = shed(case("d1-transfer-in-flight"), EXTENSIBLE, "hit_threshold=0", guarded=guarded)
     # Pulsar's plan has both; its channel drops the move of the bundle that is being released.
-    assert [(move.bundle, move.source, move.destination) for move in decision.plan.moves] == [
-        ("t/a/0x00000000_0x80000000", "low", "top"),
-        ("t/b/0x00000000_0x80000000", "top", "low"),
-    ]
+    expected = [("t/a/0x00000000_0x80000000", "low", "top"), ("t/b/0x00000000_0x80000000", "top", "low")]
+    assert [(move.bundle, move.source, move.destination) for move in decision.plan.moves] == expected
     assert ways(decision) == [("t/b/0x00000000_0x80000000", "top", "low")]
     (refused,) = [check for check in decision.checked if check.refused is not None]
     assert (refused.move.bundle, refused.planned) == ("t/a/0x00000000_0x80000000", "top")
@@ -307,7 +305,6 @@ def test_the_newer_manager_chooses_once() -> None:
     snapshot = case("d6-second-choice")
     cluster = cluster_of(snapshot)
     load = cluster.brokers["a:80"].load
-    assert load is not None
     full = replace(cluster.brokers["a:80"], load=replace(load, topics=1))
     _, pipeline = pipeline_of(snapshot, profile=MODULAR, flags=flags)
     (placement,) = place_all(replace(cluster, brokers={**cluster.brokers, "a:80": full}), [SECOND], pipeline)

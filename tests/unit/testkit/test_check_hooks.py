@@ -1,7 +1,5 @@
 """The conformance of hooks: brokers that keep their promises pass, and each planted mistake is found."""
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys
@@ -107,9 +105,7 @@ class Unfenced(Notes):
 
 
 @pytest.mark.parametrize(("service", "found"), [(Notes, set()), (Unfenced, {HookPromise.FENCES})])
-def test_a_service_that_relies_on_guard_alone_needs_no_probe(
-    service: type[Notes], found: set[HookPromise], tmp_path: Path
-) -> None:
+def test_a_service_that_relies_on_guard_alone_needs_no_probe(service: type[Notes], found: set[HookPromise], tmp_path):
     opened: list[Notes] = []
 
     def make() -> Notes:

@@ -40,11 +40,8 @@ async def test_what_a_member_says_of_itself_and_of_bundles(channel_kit: ChannelK
     generation = channel.serves(LOWER)
     assert generation is not None
     assert channel.serving() == {LOWER: generation}
-    assert (channel.accepts_writes(LOWER), channel.serves(UPPER), channel.accepts_writes(UPPER)) == (
-        generation,
-        None,
-        None,
-    )
+    assert (channel.accepts_writes(LOWER), channel.serves(UPPER)) == (generation, None)
+    assert channel.accepts_writes(UPPER) is None
     assert {channel.locate(name) for name in (LOWER, UPPER, "t/n/topic")} == {LOWER, UPPER}
     assert isinstance(channel.locate("t/other/topic"), NotFound)
     assert channel.holder("t/other/0x00000000_0x80000000") is None
@@ -177,14 +174,7 @@ async def test_a_broker_checks_a_move_before_it_executes_it_whether_it_leads_or_
 
 async def test_another_thread_gets_what_does_not_change_under_it(channel_kit: ChannelKit) -> None:
     channel = (await channel_kit.broker("b1")).channel
-    for read in (
-        channel.brokers,
-        channel.positions,
-        channel.picture,
-        channel.digest,
-        channel.status,
-        channel.serving,
-    ):
+    for read in (channel.brokers, channel.positions, channel.picture, channel.digest, channel.status, channel.serving):
         with pytest.raises(WrongLoopError):
             await asyncio.to_thread(read)
     await channel_kit.namespace("t/n", 1)
