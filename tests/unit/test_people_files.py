@@ -9,7 +9,6 @@ import pytest
 
 from loaddata.samples.cluster_files import read_layout_file, read_loads_file
 from loaddata.samples.sample_files import FileSource
-from shedders.contest.history import read_history
 from shedders.contest.scenario import load_scenario
 from shedders.kafka_rebalance.planning.plan_files import plan_bytes, read_plan
 from shedders.kafka_rebalance.planning.request import read_capacities
@@ -52,7 +51,6 @@ READERS: dict[str, tuple[str, Reader]] = {
         '{"format":"kafka-loads/1","cluster":"","from_ms":1,"to_ms":2,"source":"s","partitions":1}\n["a",0,1,2,3,4,1.0]\n',
         lambda path: read_loads_file(path).of,
     ),
-    "history.jsonl": (HISTORY, lambda path: list(read_history(path))),
 }
 
 

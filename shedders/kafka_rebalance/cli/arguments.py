@@ -264,9 +264,8 @@ Throttle = Annotated[
 ]
 Unthrottle = Annotated[
     bool | None,
-    typer.Option(
-        "--unthrottle",
-        help="Remove the throttle of moves in flight when the execution stops: they continue at full speed.",
+    option(
+        "--unthrottle", "Remove the throttle of moves in flight when the execution stops: they continue at full speed."
     ),
 ]
 MovesPerBroker = Annotated[
