@@ -28,7 +28,7 @@ class InvalidRecord(NamedTuple):
 
 
 def json_object(value: bytes | None) -> dict[str, Any] | None:
-    """The JSON object that a record holds, whoever wrote it; None: it holds none."""
+    """The JSON object that a record of any writer holds, or None."""
     try:
         loaded = orjson.loads(value or b"")
     except orjson.JSONDecodeError:
