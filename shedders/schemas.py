@@ -25,10 +25,7 @@ def schemas() -> dict[str, str]:
     """Text of each schema in this package, by the name of its file."""
     plan: dict[str, Any] = TypeAdapter(PlanDocument).json_schema(mode="serialization")
     plan["title"] = "Plan"
-    return {
-        "snapshot.schema.json": _text(Snapshot.model_json_schema()),
-        "plan.schema.json": _text(plan),
-    }
+    return {"snapshot.schema.json": _text(Snapshot.model_json_schema()), "plan.schema.json": _text(plan)}
 
 
 def decision_schema() -> str:

@@ -23,10 +23,7 @@ store = NotesStore(os.environ["NOTES_FILE"])
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
     opening = StateChannel.open(
-        broker=os.environ["NOTES_BROKER"],
-        hooks=store,
-        listeners={"http": os.environ["NOTES_URL"]},
-        create_topics=True,
+        broker=os.environ["NOTES_BROKER"], hooks=store, listeners={"http": os.environ["NOTES_URL"]}, create_topics=True
     )
     async with channel_in_server(opening) as channel:
         created = await channel.create_namespace("example/notes", bundles=8).started()

@@ -19,13 +19,7 @@ from shedders.balancer.ports import Ports
 from shedders.balancer.splitting import SplitRequester
 from shedders.decision.booked_moves import BookedMoves, DecisionRules
 from shedders.decision.distance import distances_of
-from shedders.decisions.builder import (
-    BudgetUse,
-    Executed,
-    Occasion,
-    shed_record,
-    skipped_record,
-)
+from shedders.decisions.builder import BudgetUse, Executed, Occasion, shed_record, skipped_record
 from shedders.errors import StrategyFailedError
 from shedders.model.plan import DOUBTS, in_turn
 from statechannel.errors import StateChannelError
@@ -265,10 +259,7 @@ class Balancer:
             )
             executed[turn.move.bundle] = Executed(operation)
         begun = self._split_requester.begin(
-            decision.plan.splits,
-            cluster,
-            occasion.id,
-            lambda ended: self._split(lead, occasion.id, ended),
+            decision.plan.splits, cluster, occasion.id, lambda ended: self._split(lead, occasion.id, ended)
         )
         use = BudgetUse(settings.budget, admitted.budget, admitted.left, before)
         record = shed_record(

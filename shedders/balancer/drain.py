@@ -81,12 +81,7 @@ async def _nothing_before(*_: object) -> Collection[str]:
 class Drains:
     """The drains of one broker while it leads. In the loop's thread."""
 
-    def __init__(
-        self,
-        ports: Ports,
-        *,
-        moved_before: MovedBefore = _nothing_before,
-    ) -> None:
+    def __init__(self, ports: Ports, *, moved_before: MovedBefore = _nothing_before) -> None:
         self._moved_before = moved_before
         self._ports = ports
         drain = ports.settings().drain
@@ -128,13 +123,7 @@ class Drains:
         if not self._is_known(broker):
             return Rejected("unknown-broker", f"no broker {broker} is registered, and it serves no bundle")
         plan = DrainPlan(
-            broker,
-            str(drain),
-            self._ports.settings().drain,
-            _bucket(rate_per_s),
-            self._receivers,
-            force,
-            restart,
+            broker, str(drain), self._ports.settings().drain, _bucket(rate_per_s), self._receivers, force, restart
         )
         running = _Running(plan, channel.term, ends_s, now_s, asyncio.get_running_loop().create_future())
         running.in_vain_before = self._receivers.in_vain

@@ -30,11 +30,7 @@ from shedders.balancer.request_handlers import MoveChecks, RequestHandlers, Spli
 from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.balancer.splitting import Splitting
 from shedders.decisions.record import Inputs
-from shedders.decisions.topic import (
-    DecisionWriter,
-    WriteCounts,
-    WriterBounds,
-)
+from shedders.decisions.topic import DecisionWriter, WriteCounts, WriterBounds
 from shedders.model.cluster import Cluster, Policies
 from shedders.policies.book import BookBounds
 from shedders.policies.effective import EffectivePolicies
@@ -70,9 +66,7 @@ def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
     """
     own = configured(values)
     return BalancerExtension(
-        own,
-        simulated=own.source == "simulated",
-        replication_factor=settings.channel.replication_factor,
+        own, simulated=own.source == "simulated", replication_factor=settings.channel.replication_factor
     )
 
 
@@ -281,10 +275,7 @@ class BalancerExtension:
         if self._loads is not None:
             local = self._loads.local_bundles
             splitting = Splitting(
-                ports,
-                source=self._source,
-                local=local,
-                safe=lambda: why_left_alone(channel.picture()),
+                ports, source=self._source, local=local, safe=lambda: why_left_alone(channel.picture())
             )
             self._duties.begin("splitting", splitting.run)
             self._renewal = ReportRenewal(

@@ -58,12 +58,7 @@ class Balance:
         return make_decision
 
     def commit(
-        self,
-        cluster: Cluster,
-        chosen: ActiveStrategies,
-        decision: Decision,
-        rules: DecisionRules,
-        now_s: float,
+        self, cluster: Cluster, chosen: ActiveStrategies, decision: Decision, rules: DecisionRules, now_s: float
     ) -> tuple[Admitted, Sequence[BundleMove]]:
         """Keep the memory, and book the moves that the rules admit; the moves to make.
 

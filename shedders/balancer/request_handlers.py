@@ -41,13 +41,7 @@ if TYPE_CHECKING:
 class RequestHandlers:
     """Dispatcher of requests. In the loop's thread."""
 
-    def __init__(
-        self,
-        balancer: Balancer,
-        splits: SplitRequestHandler,
-        drains: Drains,
-        checks: MoveChecks,
-    ) -> None:
+    def __init__(self, balancer: Balancer, splits: SplitRequestHandler, drains: Drains, checks: MoveChecks) -> None:
         self._balancer = balancer
         self._splits = splits
         self._drains = drains

@@ -152,9 +152,7 @@ class BalancerSettings(SettingsGroup):
         1_800.0, "Time that strategies see that a bundle or broker took part in a move.", ge=1, le=DAY_S
     )
     moves_remembered_max: int = setting(
-        100_000,
-        "Bundles and brokers that are remembered as moved; beyond it, the oldest is forgotten.",
-        ge=1_000,
+        100_000, "Bundles and brokers that are remembered as moved; beyond it, the oldest is forgotten.", ge=1_000
     )
     children_estimated_max: int = setting(
         10_000,
@@ -239,10 +237,7 @@ class BalancerSettings(SettingsGroup):
         le=600_000,
     )
     decision_writers_max: int = setting(
-        100,
-        "Replacements of a failed writer of decisions; after these, none are written any more.",
-        ge=0,
-        le=1_000_000,
+        100, "Replacements of a failed writer of decisions; after these, none are written any more.", ge=0, le=1_000_000
     )
     decision_close_timeout_s: float = setting(
         2.0, "Longest time for the last records when the broker shuts down.", ge=0, le=60
@@ -308,9 +303,7 @@ class BalancerSettings(SettingsGroup):
         le=3_600,
     )
     watch_max: int = setting(
-        100_000,
-        "Accepted records that may wait for the balancer; beyond it, those in between are skipped.",
-        ge=100,
+        100_000, "Accepted records that may wait for the balancer; beyond it, those in between are skipped.", ge=100
     )
     load: LoadSettings = Field(default_factory=LoadSettings, description="Load data.")
 

@@ -60,11 +60,7 @@ class SplitRequester:
         self._refused: dict[str, tuple[float, str]] = {}
 
     def begin(
-        self,
-        wanted: Sequence[SplitWanted],
-        cluster: Cluster,
-        decision: str,
-        on_end: Callable[[EndedOperation], None],
+        self, wanted: Sequence[SplitWanted], cluster: Cluster, decision: str, on_end: Callable[[EndedOperation], None]
     ) -> RequestedSplits:
         """Request the splits that may be requested.
 

@@ -126,9 +126,7 @@ def _against(own: TargetStatus, rivals: Sequence[TargetStatus]) -> Iterator[AimR
     words = f"max/bound; {name} had as little churn" if name else "max/bound; no other had as little churn"
     yield _aim(own, "spread-at-moved", SPREAD, limit, words)
     limit, name = least(
-        "churn_share",
-        lambda rival, which: rival.bounds(SPREAD)[which] <= spread[which] + SPREAD_EQUAL,
-        MOVED_EQUAL,
+        "churn_share", lambda rival, which: rival.bounds(SPREAD)[which] <= spread[which] + SPREAD_EQUAL, MOVED_EQUAL
     )
     words = (
         f"of the traffic moved or split; {name} is as even"

@@ -78,8 +78,7 @@ def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) 
     """Median and worst; None among the figures counts as infinite."""
     numbers = [math.inf if figure is None else float(figure) for figure in figures]
     return FigureSpread(
-        median=_or_none(median(numbers)),
-        worst=_or_none(max(numbers) if lower_is_better else min(numbers)),
+        median=_or_none(median(numbers)), worst=_or_none(max(numbers) if lower_is_better else min(numbers))
     )
 
 

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loaddata.model.broker_load import (
-    BrokerLoad,
-    BrokerTraffic,
-    HostUsage,
-    PeakWindow,
-    ResourceUsage,
-    updated,
-)
+from loaddata.model.broker_load import BrokerLoad, BrokerTraffic, HostUsage, PeakWindow, ResourceUsage, updated
 from loaddata.model.bundle_load import (
     CACHE_STEP_BYTES,
     COUNT_STEP,

@@ -265,12 +265,7 @@ class _State:
         self.loads = loads
         self.limits = np.array(
             [
-                [
-                    machine.cores * CORE,
-                    machine.bandwidth_in_kbit,
-                    machine.bandwidth_out_kbit,
-                    machine.direct_memory_mib,
-                ]
+                [machine.cores * CORE, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit, machine.direct_memory_mib]
                 for machine in machines
             ]
         )

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shedders.contest.demand_noise import DemandVariation, LoadSwell, NamespaceWave, drawn, noise_layers, shuffled
-from shedders.contest.scenario import (
-    Fleet,
-    LoadChange,
-    Scenario,
-    ScenarioError,
-    ScenarioEvent,
-    ScenarioPin,
-    Spikes,
-)
+from shedders.contest.scenario import Fleet, LoadChange, Scenario, ScenarioError, ScenarioEvent, ScenarioPin, Spikes
 from shedders.contest.topics import first_owners, topics_of
 from shedders.contest.trace import (
     Costs,

@@ -81,11 +81,7 @@ class RestartDestinations:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        planned: PlannedRestart,
-        leaving: str,
-        weights: ResourceWeights | None = None,
+        self, cluster: Cluster, planned: PlannedRestart, leaving: str, weights: ResourceWeights | None = None
     ) -> None:
         self._planned = planned
         weights = weights or ResourceWeights()

@@ -205,12 +205,7 @@ class DecisionReader:
     """
 
     def __init__(
-        self,
-        settings: ClientSettings,
-        topic: SideTopic,
-        *,
-        timeout_s: float = 20.0,
-        bounds: RecallBounds | None = None,
+        self, settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0, bounds: RecallBounds | None = None
     ) -> None:
         self._bounds = bounds or RecallBounds()
         self.ended = ""
@@ -250,11 +245,7 @@ class DecisionReader:
                 yield decision_read(record)
 
     def newest(
-        self,
-        count: int,
-        wanted: Callable[[AnyRecord], bool],
-        *,
-        behind: Callable[[AnyRecord], bool] | None = None,
+        self, count: int, wanted: Callable[[AnyRecord], bool], *, behind: Callable[[AnyRecord], bool] | None = None
     ) -> Sequence[DecisionRead]:
         """The newest matching records, in order (`shedders.decisions.history`); fewer if the bounds end it (`ended`).
 

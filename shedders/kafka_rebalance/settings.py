@@ -64,10 +64,7 @@ class PaceSettings(SettingsGroup):
     """Speed and tolerances of an execution."""
 
     moves_per_broker: int = setting(
-        5,
-        "Most partitions in flight per broker, as source, destination or leader (parallelism).",
-        ge=1,
-        le=10_000,
+        5, "Most partitions in flight per broker, as source, destination or leader (parallelism).", ge=1, le=10_000
     )
     dir_moves_per_broker: int = setting(
         2, "Most replicas in flight between log directories of a broker; they share its disks.", ge=1, le=10_000
@@ -119,10 +116,7 @@ class PartitionsSettings(SettingsGroup):
     """Settings of `statechannel partitions`."""
 
     state_topic: str = setting(
-        "partition-plans",
-        "Topic of plans, their progress and requests of operators.",
-        min_length=1,
-        max_length=249,
+        "partition-plans", "Topic of plans, their progress and requests of operators.", min_length=1, max_length=249
     )
     replication_factor: int = setting(
         3, "Replication factor of topics that are created; at most the number of brokers.", ge=1, le=32

@@ -308,10 +308,7 @@ def _average(average: MessageAverage, shares: _Shares, *, measured: bool) -> Seq
     if not measured:
         # A default for unknown traffic holds for a part as well as for the whole.
         return [average] * len(shares.counts)
-    columns = zip(
-        *_rate_columns(average, shares),
-        strict=True,
-    )
+    columns = zip(*_rate_columns(average, shares), strict=True)
     return [MessageAverage(*column) for column in columns]
 
 

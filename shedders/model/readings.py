@@ -60,9 +60,7 @@ class SheddingSettings(GraceSettings):
         "With upstream only `avg` names destinations, always.",
     )
     max_destinations_per_bundle: int = Field(
-        default=16,
-        ge=1,
-        description="Number of the least loaded brokers that are tried as destination of a bundle.",
+        default=16, ge=1, description="Number of the least loaded brokers that are tried as destination of a bundle."
     )
 
 

@@ -279,10 +279,7 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         (Field("manager", MANAGERS, "extensible: the newer one; modular: the older one."),),
     ),
     PolicyKind.SHEDDING: KindRule(
-        "Whether bundles are moved automatically.",
-        f"`{CLUSTER}`",
-        _is_cluster,
-        (Field("on", SWITCH, "on or off."),),
+        "Whether bundles are moved automatically.", f"`{CLUSTER}`", _is_cluster, (Field("on", SWITCH, "on or off."),)
     ),
     PolicyKind.UNLOAD_MODE: KindRule(
         "How bundles are moved.",

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shedders.policies.book import BookBounds, PolicyBook, read
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import BY_MAX, WHY_MAX, Author, PolicyKey, PolicyRecord, encode
-from statechannel.kafka.errors import (
-    AppendOutcomeUnknownError,
-    KafkaAdapterError,
-    KafkaUnavailableError,
-)
+from statechannel.kafka.errors import AppendOutcomeUnknownError, KafkaAdapterError, KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail, Span, append_and_wait, side_tail
 from statechannel.kafka.topics import TopicAdmin, inspect
 from statechannel.operations.outcomes import Answer

@@ -13,15 +13,7 @@ from shedders.decisions.explanation import CommandOrigin, Explanation, WhyNot
 from shedders.decisions.explanation import why as explain
 from shedders.decisions.explanation import why_not as explain_not
 from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import (
-    AnyRecord,
-    DecisionRecord,
-    Deed,
-    MoveEntry,
-    PlacedEntry,
-    SplitEntry,
-    Subject,
-)
+from shedders.decisions.record import AnyRecord, DecisionRecord, Deed, MoveEntry, PlacedEntry, SplitEntry, Subject
 from shedders.decisions.topic import DecisionReader, describe_decision_topic
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.clocks import now_ms
@@ -239,12 +231,7 @@ def explained(connection: Connection, name: str, limit: int) -> tuple[Explanatio
 
 
 def explanation_of(
-    story: BundleStory,
-    views: LogViews,
-    book: DecisionBook,
-    requests: Mapping[str, RequestStory],
-    name: str,
-    limit: int,
+    story: BundleStory, views: LogViews, book: DecisionBook, requests: Mapping[str, RequestStory], name: str, limit: int
 ) -> tuple[Explanation, dict[str, Any]]:
     """The explanation by what was read, and its document."""
     origins = {name: CommandOrigin(story.by or "somebody", story.flow) for name, story in requests.items()}

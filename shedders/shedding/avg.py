@@ -108,9 +108,7 @@ class AvgSettings(UsageSettings, SheddingSettings):
         description="Number of hits in a row before bundles of a pair move (loadBalancerAvgShedderHitCountLowThreshold).",
     )
     hit_count_high: int = Field(
-        default=2,
-        ge=0,
-        description="The same for urgent pairs (loadBalancerAvgShedderHitCountHighThreshold).",
+        default=2, ge=0, description="The same for urgent pairs (loadBalancerAvgShedderHitCountHighThreshold)."
     )
     min_unload_msg_per_s: int = Field(
         default=1000, ge=0, description="This message rate or less is not worth moving (minUnloadMessage)."

@@ -474,12 +474,7 @@ def _by_weight(cargo: TransferCandidate) -> tuple[float, str]:
 
 
 def _make_up(
-    light_first: Sequence[TransferCandidate],
-    loads: Sequence[float],
-    least: float,
-    most: float,
-    slots: int,
-    way: Way,
+    light_first: Sequence[TransferCandidate], loads: Sequence[float], least: float, most: float, slots: int, way: Way
 ) -> tuple[TransferCandidate, ...] | None:
     """Bundles that together have from `least` to `most`: one if possible, else the heaviest that still fit, one by one."""
     if slots < 1:

@@ -37,8 +37,7 @@ class ExtensionError(StateChannelError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(
-            f"extension {name} {why}",
-            hint=f"Fix it, or switch it off with extensions.{name}.enabled=false.",
+            f"extension {name} {why}", hint=f"Fix it, or switch it off with extensions.{name}.enabled=false."
         )
 
 

@@ -101,10 +101,7 @@ def check_opening(
 
 
 def groups_of(
-    named: Mapping[str, Any],
-    hook_settings: Mapping[str, Any] | None,
-    function: Callable[..., object],
-    settings: object,
+    named: Mapping[str, Any], hook_settings: Mapping[str, Any] | None, function: Callable[..., object], settings: object
 ) -> dict[str, Mapping[str, Any]]:
     """Groups of settings that were given as arguments: where these have any name, a misspelt one becomes a group.
 

@@ -47,12 +47,7 @@ class Handlers:
     """
 
     def __init__(
-        self,
-        running_max: int,
-        answer_max_s: float = ANSWER_MAX_S,
-        *,
-        broker: str = "",
-        promised: Collection[str] = (),
+        self, running_max: int, answer_max_s: float = ANSWER_MAX_S, *, broker: str = "", promised: Collection[str] = ()
     ) -> None:
         self._log = _log.bound(broker=broker)
         self._handlers: dict[str, Handler] = {}

@@ -400,9 +400,7 @@ class Membership:
 
     def others_fit(self, broker: str) -> bool:
         return self._derive(
-            "others_fit",
-            broker,
-            lambda: any(other != broker and member.fit for other, member in self.alive.items()),
+            "others_fit", broker, lambda: any(other != broker and member.fit for other, member in self.alive.items())
         )
 
     def led(self, broker: str) -> bool:

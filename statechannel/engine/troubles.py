@@ -97,10 +97,7 @@ class UnplacedBundles:
     def note(self, bundle: str, why: NoBroker, now_ms: int) -> None:
         before = self._bundles.pop(bundle, None)
         remember(
-            self._bundles,
-            bundle,
-            _Unplaced(now_ms if before is None else before.since_ms, now_ms, why),
-            UNPLACED_MAX,
+            self._bundles, bundle, _Unplaced(now_ms if before is None else before.since_ms, now_ms, why), UNPLACED_MAX
         )
 
     def forget(self, bundle: str) -> None:

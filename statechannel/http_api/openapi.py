@@ -76,10 +76,7 @@ def document_of(routes: Sequence[ApiRoute], issuer: str | None = None) -> dict[s
         "security": [{}, *({name: []} for name in schemes)],
         "tags": [{"name": name} for name in sorted({tag_of(route) for route in routes})],
         "paths": paths,
-        "components": {
-            "schemas": dict(sorted(schemas.items())),
-            "securitySchemes": schemes,
-        },
+        "components": {"schemas": dict(sorted(schemas.items())), "securitySchemes": schemes},
     }
 
 

@@ -101,9 +101,7 @@ REASONS: Final[Mapping[str, ProblemReason]] = {
         408, "the body did not arrive within `http.receive_timeout_s`", "Send it at once."
     ),
     "moment-too-old": ProblemReason(
-        410,
-        "what was at this moment is neither in memory nor whole in the log any more",
-        "Choose a later moment.",
+        410, "what was at this moment is neither in memory nor whole in the log any more", "Choose a later moment."
     ),
     "generation-changed": ProblemReason(
         412,

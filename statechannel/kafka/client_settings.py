@@ -130,8 +130,7 @@ def parse_override(option: str) -> tuple[str, str]:
     key, equals, value = option.partition("=")
     if not equals or not key.strip():
         raise ClientSettingRefusedError(
-            "A -X option is not of the form key=value.",
-            hint="Example: -X security.protocol=SASL_SSL",
+            "A -X option is not of the form key=value.", hint="Example: -X security.protocol=SASL_SSL"
         )
     return key.strip(), value
 

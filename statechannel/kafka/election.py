@@ -178,10 +178,7 @@ class LeaderElection:
         if not self._candidate:
             self._candidate = True
             self._consumer.subscribe(
-                [self._topic],
-                on_assign=self._on_assign,
-                on_revoke=self._on_revoke,
-                on_lost=self._on_revoke,
+                [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
             )
         else:
             self._notify(elected=False)

@@ -216,10 +216,7 @@ class PartitionTail:
 
     def _away(self, doing: str) -> KafkaUnavailableError:
         cause = "" if self._error is None else f" ({self._error.str()})"
-        return KafkaUnavailableError.silent(
-            f"for {self._timeout_s:g} s while {self._doing(doing)}{cause}.",
-            hint=_HINT,
-        )
+        return KafkaUnavailableError.silent(f"for {self._timeout_s:g} s while {self._doing(doing)}{cause}.", hint=_HINT)
 
     def _doing(self, doing: str) -> str:
         return f"{doing} {self._place[0]}-{self._place[1]}"

@@ -80,7 +80,7 @@ class Move(NamedTuple):
 
 
 BUNDLE_STATES: Final = frozenset(
-    {State.UNASSIGNED, State.ASSIGNING, State.ASSIGNED, State.RELEASING, State.SPLITTING, State.DELETED},
+    {State.UNASSIGNED, State.ASSIGNING, State.ASSIGNED, State.RELEASING, State.SPLITTING, State.DELETED}
 )
 NAMESPACE_STATES: Final = frozenset({State.ACTIVE, State.DELETED})
 BETWEEN_OWNERS: Final = frozenset({State.ASSIGNING, State.RELEASING})

@@ -58,9 +58,7 @@ class KafkaSettings(SettingsGroup):
         le=300_000,
     )
     producer_queue_records: int = setting(
-        100_000,
-        "Appends queued in the client before more are refused: a cold start of 65,000 bundles fits.",
-        ge=100,
+        100_000, "Appends queued in the client before more are refused: a cold start of 65,000 bundles fits.", ge=100
     )
     fetch_queue_kib: int = setting(
         16_384,
@@ -114,10 +112,7 @@ class ChannelSettings(SettingsGroup):
         le=1_000,
     )
     replication_factor: int = setting(
-        -1,
-        "Replicas of the topics at creation. -1: the cluster's default. With 3, two must be in sync.",
-        ge=-1,
-        le=15,
+        -1, "Replicas of the topics at creation. -1: the cluster's default. With 3, two must be in sync.", ge=-1, le=15
     )
     min_compaction_lag_ms: int = setting(
         HOUR_MS,
@@ -139,10 +134,7 @@ class ChannelSettings(SettingsGroup):
         ge=1_000,
     )
     min_cleanable_dirty_ratio: float = setting(
-        0.1,
-        "Compaction runs when a tenth is dirty: joins stay short, and the cleaner is not always busy.",
-        ge=0,
-        le=1,
+        0.1, "Compaction runs when a tenth is dirty: joins stay short, and the cleaner is not always busy.", ge=0, le=1
     )
 
 
@@ -204,10 +196,7 @@ class ObserveSettings(SettingsGroup):
         form="1 to 253 of A-Z a-z 0-9 . : _ -",
     )
     http_connections_max: int = setting(
-        8,
-        "Concurrent connections to that port; one more displaces a silent one, or is closed.",
-        ge=1,
-        le=1_000,
+        8, "Concurrent connections to that port; one more displaces a silent one, or is closed.", ge=1, le=1_000
     )
     http_timeout_s: float = setting(
         15.0,

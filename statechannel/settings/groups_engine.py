@@ -146,10 +146,7 @@ class HookSettings(SettingsGroup):
         le=3_600,
     )
     shutdown_bundle_s: float = setting(
-        0.01,
-        "Additional time of a graceful shutdown for each bundle that the broker serves.",
-        ge=0,
-        le=60,
+        0.01, "Additional time of a graceful shutdown for each bundle that the broker serves.", ge=0, le=60
     )
 
 
@@ -238,11 +235,7 @@ class LimitSettings(SettingsGroup):
     )
     operations_max: int = setting(10_000, "Ended operations whose outcome is kept for later queries.", ge=1)
     remembered_max: int = setting(10_000, "Newest processes that are remembered after they left or were lost.", ge=100)
-    members_max: int = setting(
-        2_000,
-        "Maximum number of live brokers; a further one is ignored.",
-        ge=10,
-    )
+    members_max: int = setting(2_000, "Maximum number of live brokers; a further one is ignored.", ge=10)
     members_max_mib: int = setting(
         64, "The same limit by the size of their heartbeats (MiB); those of at most 64 KiB are always kept.", ge=1
     )

@@ -17,14 +17,7 @@ from statechannel.testing.loop import KitError, VirtualLoop
 from statechannel.testing.monitor import FindingList, Monitor, Serves
 from statechannel.testing.orders import PLAIN_ORDERS, SPLIT_ORDERS, OrderStage
 from statechannel.testing.promises import HookPromise, HookReport
-from statechannel.testing.stories import (
-    DEADLINE_S,
-    SPLIT_STORIES,
-    STORIES,
-    STORY_SETTINGS,
-    HookProbes,
-    StoryStage,
-)
+from statechannel.testing.stories import DEADLINE_S, SPLIT_STORIES, STORIES, STORY_SETTINGS, HookProbes, StoryStage
 from statechannel.testing.watched_hooks import watched
 
 if TYPE_CHECKING:

@@ -27,14 +27,7 @@ from statechannel.testing.kit_parts import (
     NoWatch,
     call_at_once,
 )
-from statechannel.testing.loop import (
-    THREAD_PATIENCE_S,
-    TIME_LIMIT_S,
-    KitError,
-    ProcessLife,
-    RealTimeLoop,
-    VirtualLoop,
-)
+from statechannel.testing.loop import THREAD_PATIENCE_S, TIME_LIMIT_S, KitError, ProcessLife, RealTimeLoop, VirtualLoop
 from statechannel.testing.network import KitProcess, KitStage
 from statechannel.testing.watched_hooks import HookWatcher, watched
 

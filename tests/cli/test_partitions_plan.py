@@ -241,8 +241,7 @@ PINNED = {
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [("--remove-brokers", "4"), ("--offline-brokers", "4"), ("--demote", "4"), ("--remove-log-dirs", "4:/d1")],
+    "asked", [("--remove-brokers", "4"), ("--offline-brokers", "4"), ("--demote", "4"), ("--remove-log-dirs", "4:/d1")]
 )
 def test_what_may_stay_does_not_leave_a_plan_unmet(run: Run, asked: tuple[str, ...]) -> None:
     layout = Path("pinned.json")

@@ -259,12 +259,7 @@ def _land(path: Path, view: View) -> Path:
     if path.answered and states_of(truth.view) != states_of(view):
         raise _WrongError(Wrong(landed, Session(path.points[-1], frozenset()), Property.OVERTURNED))
     return path.after(
-        LANDS,
-        *path.pending,
-        path.beat(truth.view, len(landed.log) - 1, "c"),
-        pending=(),
-        acting=None,
-        alive=True,
+        LANDS, *path.pending, path.beat(truth.view, len(landed.log) - 1, "c"), pending=(), acting=None, alive=True
     )
 
 

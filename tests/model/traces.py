@@ -23,15 +23,7 @@ from tests.twin.wire import Line, Record
 
 VERDICTS = {"control": "NotJudged"}
 """The model's words are those of the code in another spelling, but for this one."""
-SETS = (
-    "wrongVerdicts",
-    "wrongAccepted",
-    "wrongSettling",
-    "wrongDebts",
-    "wrongStates",
-    "wrongTaken",
-    "wrongSeen",
-)
+SETS = ("wrongVerdicts", "wrongAccepted", "wrongSettling", "wrongDebts", "wrongStates", "wrongTaken", "wrongSeen")
 """Sets of `trace.als`, which are empty where the model says what the code says."""
 LENIENT = {"wrongTaken", "wrongSeen"}
 SUBSETS = {"Elsewhere", "Forced", "Settling"}

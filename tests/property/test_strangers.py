@@ -203,9 +203,7 @@ CODECS = {
         (request_record,), [request_record.encode(item, timeout_s=5.0) for item in (ASKED, RAN, REPLIED)], fold_requests
     ),
     "loads": Codec(
-        (load_record,),
-        [encode_broker_load(report()), encode_top_bundles(TopBundlesReport(header(), ()))],
-        fold_loads,
+        (load_record,), [encode_broker_load(report()), encode_top_bundles(TopBundlesReport(header(), ()))], fold_loads
     ),
     "policies": Codec(
         (policy_record,),

@@ -45,8 +45,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
 
 @goals_app.command()
 def explain(
-    name: Annotated[str, argument("NAME", "Name of a goal, as in `goals list`.")],
-    output: OutputAs = Output.TABLE,
+    name: Annotated[str, argument("NAME", "Name of a goal, as in `goals list`.")], output: OutputAs = Output.TABLE
 ) -> None:
     """Explain a goal: its aim, formula, moves and origin."""
     need_extra("numpy")

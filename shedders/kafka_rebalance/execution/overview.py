@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import (
-    ExecutionFinding,
-    directories_of,
-    findings,
-    settled_layout,
-)
+from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (

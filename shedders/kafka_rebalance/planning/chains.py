@@ -379,12 +379,7 @@ ATTEMPTS_MAX: Final = 8
 
 
 def pass_along(
-    search: Search,
-    links: Links,
-    begins: NDArray[np.bool_],
-    ends: NDArray[np.bool_],
-    *,
-    length_max: int = 64,
+    search: Search, links: Links, begins: NDArray[np.bool_], ends: NDArray[np.bool_], *, length_max: int = 64
 ) -> bool:
     """Make the shortest chain of a topic that earlier goals allow, so that one broker has one less and another one more.
 

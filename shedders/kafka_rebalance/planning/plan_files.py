@@ -273,11 +273,7 @@ class ForeignMoves(NamedTuple):
 
 
 def moves_of(
-    wanted: Mapping[tuple[str, int], WantedReplicas],
-    layout: ClusterLayout,
-    loads: PartitionLoads,
-    *,
-    where: str = "it",
+    wanted: Mapping[tuple[str, int], WantedReplicas], layout: ClusterLayout, loads: PartitionLoads, *, where: str = "it"
 ) -> ForeignMoves:
     """Moves of a reassignment of another tool, without unchanged replicas."""
     brokers = {broker.id: broker for broker in layout.brokers}
@@ -324,8 +320,7 @@ def moves_of(
                 )
     if faults:
         raise PlanUnusableError(
-            located(where, faults),
-            hint="It is for another cluster, or for an older state of this one; make a new one.",
+            located(where, faults), hint="It is for another cluster, or for an older state of this one; make a new one."
         )
     return ForeignMoves(tuple(moves), tuple(dir_moves), tuple(unlooked))
 

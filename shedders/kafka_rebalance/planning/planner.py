@@ -200,8 +200,7 @@ def _check_room(goals: Sequence[Goal]) -> None:
         refusal = goal.shortage() if isinstance(goal, CapacityGoal) else ""
         if refusal:
             raise RequestRefusedError(
-                f"{goal.name}: with these topics {refusal}",
-                hint="Name more brokers, or fewer topics.",
+                f"{goal.name}: with these topics {refusal}", hint="Name more brokers, or fewer topics."
             )
 
 

@@ -39,11 +39,7 @@ _ASKED: Final = {
     "excluded_topics": "without topics",
     "staying_topics": "may stay:",
 }
-_ASKED_ONE: Final = {
-    "replication_factor": "replication factor",
-    "moves_max": "max moves",
-    "bytes_max": "max bytes",
-}
+_ASKED_ONE: Final = {"replication_factor": "replication factor", "moves_max": "max moves", "bytes_max": "max bytes"}
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _SHORT: Final = 120

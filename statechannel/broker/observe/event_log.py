@@ -179,12 +179,7 @@ def _place(read: RecordRead) -> dict[str, Any]:
 
 
 def _proposed(record: Record) -> dict[str, Any]:
-    return {
-        "state": record.state,
-        "version": record.version,
-        "by": record.broker,
-        "incarnation": record.incarnation,
-    }
+    return {"state": record.state, "version": record.version, "by": record.broker, "incarnation": record.incarnation}
 
 
 _RECORDS: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {

@@ -173,12 +173,7 @@ TABLE: tuple[EventKind, ...] = (
     # --- the cluster
     EventKind("member.joined", _I, ("member", "incarnation", "offset"), "A process registered"),
     EventKind("member.left", _I, ("member", "incarnation", "offset"), "A process sent a goodbye"),
-    EventKind(
-        "member.lost",
-        _W,
-        ("member", "incarnation", "at_ms"),
-        "A process is lost; its bundles are repaired",
-    ),
+    EventKind("member.lost", _W, ("member", "incarnation", "at_ms"), "A process is lost; its bundles are repaired"),
     EventKind(
         "registry.full",
         _E,

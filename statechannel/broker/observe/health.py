@@ -57,11 +57,7 @@ def alive(host: Host) -> list[HealthCheck]:
     stopped = host.stopped
     closing = stopped is not None
     return [
-        HealthCheck(
-            "loop",
-            closing or silent_s <= limit_s,
-            f"last progress {silent_s:.1f} s ago, limit {limit_s:g} s",
-        ),
+        HealthCheck("loop", closing or silent_s <= limit_s, f"last progress {silent_s:.1f} s ago, limit {limit_s:g} s"),
         HealthCheck("member", stopped is None, "runs" if stopped is None else f"{stopped.reason}: {stopped.detail}"),
     ]
 

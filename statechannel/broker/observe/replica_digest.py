@@ -88,13 +88,7 @@ async def copy_replicas(engine: Engine, *, timeout_s: float = 30.0) -> ReplicaCo
     """
     until_s = time.monotonic() + timeout_s
     parts = [await _copy_partition(engine, replica, until_s) for replica in engine.replicas]
-    return ReplicaCopy(
-        engine.identity.broker,
-        engine.identity.incarnation,
-        engine.identity.software,
-        now_ms(),
-        parts,
-    )
+    return ReplicaCopy(engine.identity.broker, engine.identity.incarnation, engine.identity.software, now_ms(), parts)
 
 
 async def _copy_partition(engine: Engine, replica: Replica, until_s: float) -> PartitionCopy:

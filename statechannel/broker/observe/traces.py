@@ -27,14 +27,7 @@ try:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
-    from opentelemetry.trace import (
-        NonRecordingSpan,
-        SpanContext,
-        SpanKind,
-        StatusCode,
-        TraceFlags,
-        set_span_in_context,
-    )
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, set_span_in_context
 except ImportError as missing:
 
     class TracesMissingError(StateChannelError):

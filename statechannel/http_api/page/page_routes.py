@@ -402,9 +402,7 @@ def _bundle_of(outcome: object) -> str:
     return bundle if isinstance(bundle, str) else ""
 
 
-def topic_reads_of(
-    routes: Sequence[ApiRoute],
-) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[int], Any]]]:
+def topic_reads_of(routes: Sequence[ApiRoute]) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[int], Any]]]:
     """Sections that routes of installed packages answer: those of now, and those of a moment."""
     caller = Caller("page", AccessRole.READ, "")
     by_name = {route.name: route for route in routes}

@@ -80,10 +80,7 @@ def test_kafka_properties_are_read_once_and_waits_are_no_notes(tmp_path: Path) -
     for _ in range(2):
         assert asyncio.run(
             answers.of(lambda connection: {"shows waits": not connection.notified, "notes": ["odd"]})
-        ) == {
-            "shows waits": False,
-            "notes": ["odd"],
-        }
+        ) == {"shows waits": False, "notes": ["odd"]}
         properties.unlink(missing_ok=True)
 
 

@@ -9,13 +9,7 @@ import pytest
 from shedders.contest.comparison import COMPARED, ContenderRow, ContestComparison, ScenarioPart, compared
 from shedders.contest.figures import Certainty, certainty_of, marked, sign_test
 from shedders.contest.outcome import Measures, RunOutcome, RunResult
-from shedders.contest.tables import (
-    aims_grid,
-    markdown,
-    outcome_grid,
-    overall_grid,
-    scenario_grid,
-)
+from shedders.contest.tables import aims_grid, markdown, outcome_grid, overall_grid, scenario_grid
 from tests.support.contest_runs import failed, field_of, outcome, ran, source
 
 PAGE = Path(__file__).parents[3] / "design/reference/json.md"

@@ -5,13 +5,7 @@ import dataclasses
 from shedders.cli.contest.options import contender_names
 from shedders.contest.scenario import load_scenario, scenarios
 from shedders.contest.snapshot_trace import AS_IT_IS, present
-from shedders.contest.sources import (
-    chosen_scenarios,
-    is_steady,
-    name_apart,
-    scenario_source,
-    usual_scenarios,
-)
+from shedders.contest.sources import chosen_scenarios, is_steady, name_apart, scenario_source, usual_scenarios
 from shedders.snapshots.cluster import snapshot_of
 from tests.support.snapshots import Shape, cluster
 

@@ -417,8 +417,7 @@ WIDE = APP.replace("bundles = 4", "bundles = 64").replace("topics = 40", "topics
 
 
 @pytest.mark.parametrize(
-    ("owners", "parts"),
-    [('owners = "balanced"', [0.5, 0.5]), ('owners = "parts"\nparts = [9, 1]', [0.9, 0.1])],
+    ("owners", "parts"), [('owners = "balanced"', [0.5, 0.5]), ('owners = "parts"\nparts = [9, 1]', [0.9, 0.1])]
 )
 def test_owners_by_load(owners, parts):
     loads, _ = loads_of(trace_of(WIDE + owners + "\n"))

@@ -285,8 +285,7 @@ def test_a_broker_whose_network_is_slower_than_it_says_is_full_in_that_alone() -
 
 
 ZONES = Policies(
-    isolation=(IsolationPolicy("near", ("t/n",), ("b0", "b1"), ("b2",), 2),),
-    pins={"t/n/0x00000000_0x10000000": "b1"},
+    isolation=(IsolationPolicy("near", ("t/n",), ("b0", "b1"), ("b2",), 2),), pins={"t/n/0x00000000_0x10000000": "b1"}
 )
 
 
