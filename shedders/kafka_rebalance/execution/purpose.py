@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from shedders.kafka_rebalance.execution.values import named
 from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.model.amounts import count
+from shedders.model.patterns import compiled
 
 if TYPE_CHECKING:
     from loaddata.samples.partitions import ClusterLayout
@@ -36,13 +37,16 @@ def _unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
     mode, subjects = plan.request.get("mode"), plan.request.get("subjects") or ()
     left = {broker.id: broker.after for broker in plan.brokers}
     partitions = [((topic.name, partition.partition), partition) for topic, partition in layout.partitions()]
+    stays = _staying(plan)
     for broker in sorted(leaving_brokers(plan)):
-        names = [named(key) for key, partition in partitions if broker in partition.replicas]
-        if len(names) > (left[broker].replicas if broker in left else 0):
+        keys = [key for key, partition in partitions if broker in partition.replicas]
+        names = [named(key) for key in keys if not stays(key[0])]
+        if names and len(keys) > (left[broker].replicas if broker in left else 0):
             yield f"broker {broker} still has {_listed(names, 'replica')}"
     for broker in subjects if mode == PlanMode.DEMOTE else ():
-        names = [named(key) for key, each in partitions if each.leader == broker]
-        if len(names) > (left[broker].leaders if broker in left else 0):
+        keys = [key for key, each in partitions if each.leader == broker]
+        names = [named(key) for key in keys if not stays(key[0])]
+        if names and len(keys) > (left[broker].leaders if broker in left else 0):
             yield f"broker {broker} still leads {_listed(names, 'partition')}"
     if plan.infeasible:  # it was accepted that some of them stay
         return
@@ -52,9 +56,17 @@ def _unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
     going = {(int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()}
     for broker_id, path in sorted(going):
         dirs = next((broker.log_dirs for broker in layout.brokers if broker.id == broker_id), ())
-        names = [named((topic, number)) for each in dirs if each.path == path for topic, number, _ in each.replicas]
+        replicas = [key[:2] for each in dirs if each.path == path for key in each.replicas if not stays(key[0])]
+        names = [named(key) for key in replicas]
         if names:
             yield f"log directory {path} of broker {broker_id} still has {_listed(names, 'replica')}"
+
+
+def _staying(plan: ReassignmentPlan) -> Callable[[str], bool]:
+    """Whether a topic may stay on what the plan empties."""
+    texts = plan.request.get("staying_topics") or ()
+    patterns = compiled(texts)
+    return lambda topic: bool(texts) and not isinstance(patterns, str) and patterns.matches(topic)
 
 
 def _listed(names: list[str], what: str) -> str:
@@ -87,5 +99,7 @@ def next_plan(plan: ReassignmentPlan) -> str:
         mode = "offline-brokers"
     ids = request.get("offline_brokers" if mode == "offline-brokers" else "subjects") or ()
     dirs = [f"{broker}:{path}" for broker, path in request.get("log_dirs") or ()]
-    options = " ".join(f"--{mode} {value}".rstrip() for value in dirs or [",".join(map(str, ids))])
+    values = [(mode, value) for value in dirs or [",".join(map(str, ids))]]
+    values += [("may-stay", f"'{pattern}'") for pattern in request.get("staying_topics") or ()]
+    options = " ".join(f"--{name} {value}".rstrip() for name, value in values)
     return f"Plan again: `statechannel partitions plan {options} --out PLAN`."

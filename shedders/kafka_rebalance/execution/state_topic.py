@@ -57,6 +57,7 @@ _FACTS: Final[Mapping[str, Mapping[str, Any]]] = {
     ExecutionEvent.UNTHROTTLED: {"resources": list[str]},
     ExecutionEvent.PACE: {"pace": _Pace},
     ExecutionEvent.PROGRESS: {"bytes_done": Amount, "busy_s": Annotated[float, Field(ge=0)]},
+    ExecutionEvent.OUTPACED: {"partitions": list[Annotated[tuple[str, Amount], Field(strict=False)]]},
     ExecutionEvent.REMARK: {"text": str},
     ExecutionEvent.ENDED: dict.fromkeys(("kind", "reason", "hint"), (str, "")),
 }

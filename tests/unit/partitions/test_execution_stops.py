@@ -497,6 +497,17 @@ def test_the_end_looks_at_the_purpose_again(
         assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
 
 
+@pytest.mark.parametrize("mode", ["remove-brokers", "demote"])
+@pytest.mark.parametrize("name", ["canary-1", "late"])
+def test_what_may_stay_is_not_unmet(mode: str, name: str) -> None:
+    twin, plan = world(speed=60)
+    plan = replace(plan, request={"mode": mode, "subjects": [1], "staying_topics": ["canary.*"]})
+    add(twin, name)
+    stop = run(twin, plan, PACE, Ledger())[0].stop
+    assert stop.kind is (StopKind.UNMET if name == "late" else StopKind.DONE)
+    assert ("--may-stay 'canary.*'" in stop.hint) == (name == "late")
+
+
 def test_what_a_plan_was_to_leave_is_not_unmet() -> None:
     twin, plan = world(speed=60)
     add(twin, "canary")
