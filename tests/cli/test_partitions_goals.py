@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from shedders.kafka_rebalance.cli.command import goals_app
 from shedders.kafka_rebalance.errors import RequestRefusedError
-from shedders.kafka_rebalance.goals.table import OF_MODES, OWN
+from shedders.kafka_rebalance.goals.table import DEFAULTS, OF_MODES, OWN, every, explained
 
 
 def test_list_has_all_goals_in_their_order() -> None:
@@ -33,3 +33,15 @@ def test_a_goal_that_does_not_exist_is_named_with_what_was_meant() -> None:
     with pytest.raises(RequestRefusedError, match="unknown goal `dsik`") as caught:
         raise result.exception
     assert "Did you mean `disk`?" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", [*OWN, *OF_MODES])
+def test_each_goal_gives_its_formula_its_moves_an_example_and_its_source(name: str) -> None:
+    text = explained(name).text
+    for part in ("Formula, for each", "Moves: ", "Example: ", "Source: "):
+        assert part in text, part
+
+
+def test_modes_go_by_goals_that_there_are() -> None:
+    assert {name for names in DEFAULTS.values() for name in names} <= set(OWN)
+    assert [item.name for item in every()][: len(OWN)] == list(OWN)

@@ -1,6 +1,7 @@
 """What belongs to the terminal: its screen, its streams, its colours; and lines of progress where there is none."""
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -13,6 +14,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +25,14 @@ from click.testing import Result
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer import export_file
 from statechannel.cli.kit import progress
+from statechannel.cli.kit.output import Output
+from statechannel.cli.kit.screen import screen
+from statechannel.cli.status.tables import status_display
 from statechannel.errors import ExitCode
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.queries import live_log
 from statechannel.queries.connection import Notes
+from tests.cli.test_status_view import AT, figures
 
 WAIT_S = 60.0
 CALL = "from statechannel.cli.start import main; main()"
@@ -261,3 +267,18 @@ def test_an_export_that_cannot_be_written_ends_its_readers_in_order(monkeypatch:
     with pytest.raises(ExportFileError):
         live_log.export_live(SimpleNamespace(reporter=Notes()), tmp_path / "x.jsonl")  # type: ignore[arg-type]
     assert unraised == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_that_cannot_go_back_is_shown_picture_after_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    with screen(Output.TABLE) as draw:
+        draw(partial(status_display, figures()), {}, AT)
+        draw(partial(status_display, figures()), {}, AT)
+    assert terminal.getvalue().count("bundle-state at kafka:9092") == 2

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.pulsar import jars, lane
 from tests.support.order import FILES_S, in_stretches
 
 ROOT = Path(__file__).parents[2]
@@ -36,3 +37,21 @@ def test_nothing_is_lost_and_nothing_comes_twice(workers: int, quick: int):
 @pytest.mark.parametrize("name", FILES_S)
 def test_a_file_whose_time_is_known_is_there(name: str):
     assert (ROOT / name).is_file()
+
+
+def test_jars_that_are_not_the_pinned_ones_are_not_measured_with(tmp_path, monkeypatch, capsys):
+    (tmp_path / "pulsar-broker-4.2.4.jar").write_bytes(b"another")
+    monkeypatch.setenv(jars.JARS_VARIABLE, str(tmp_path))
+    assert lane.run() == []
+    said = capsys.readouterr().err
+    assert "nothing was measured" in said
+    assert str(tmp_path) in said
+
+
+def test_the_digest_of_jars_is_that_of_their_names_and_contents(tmp_path: Path):
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (tmp_path / name).write_bytes(name.encode())
+    first = jars.listing(tmp_path)
+    assert [line.split()[1] for line in first.splitlines()] == ["a.jar", "b.jar"]
+    (tmp_path / "a.jar").write_bytes(b"changed")
+    assert jars.listing(tmp_path) != first
