@@ -79,7 +79,6 @@ KEPT_SMALL = {
     "loaddata.measure.local_load": "state of a broker's own load; the service around it is I/O",
     "loaddata.measure.host_usage": "Linux network interfaces, apart from the rest of a host's usage",
     "shedders.balancer.placement": "batches of placements, apart from the placement itself",
-    "shedders.kafka_rebalance.planning.picture": "needs matplotlib",
     "shedders.schemas": "a program that writes files; the command `snapshot schema` prints one of them",
     "shedders.shedding.avg": "a bug-compatible twin, apart from the mended strategy",
     "spark.channel.joins": "what joins read of Kafka, apart from the table",

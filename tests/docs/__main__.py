@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from shedders import schemas
 from tests.architecture import public_api
-from tests.docs import api_page, generate, http_blocks, partition_picture, settings_pages, strategy_pages
+from tests.docs import api_page, generate, http_blocks, settings_pages, strategy_pages
 from tests.docs.observability_blocks import ALERTS, alerts_file
 
 DESIGN = generate.ROOT / "design"
@@ -32,7 +32,6 @@ def main() -> int:
     (DESIGN / "reference" / "openapi.json").write_text(http_blocks.openapi_text(), encoding="utf-8")
     ALERTS.write_text(alerts_file(ALERTS.read_text(encoding="utf-8")), encoding="utf-8")
     schemas.main()
-    partition_picture.main()
     public_api.main()
     return generate.main()
 

@@ -14,7 +14,7 @@ import pytest
 
 from shedders.kafka_rebalance.planning.plan_files import read_plan
 from tests.docs.generate import ROOT
-from tests.docs.partition_picture import LAYOUT
+from tests.docs.test_partitions_walk import LAYOUT
 
 SCRIPT = ROOT / "design/examples/rebalance-partitions.sh"
 COMMAND = f"""#!/bin/sh

@@ -125,7 +125,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "no checkpoint": lambda job: shutil.rmtree(job / "checkpoint", ignore_errors=True),
 }
 """What disks, people, time and other jobs do to the folder of a job."""
-ROUNDS = int(os.environ.get("STATECHANNEL_SPARK_KILLS", str(len(DAMAGES))))
+ROUNDS = int(os.environ.get("SPARK_KILLS", str(len(DAMAGES))))
 """A hundred take some ten minutes."""
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 
 _OTHERS: Final = "use --limit, --topic or --broker to see others"
-PICTURES: Final = (".png", ".svg")
 
 ReassignmentOut = Annotated[
     Path | None, option("--reassignment FILE", "Also write the plan as JSON for kafka-reassign-partitions.")
@@ -62,27 +61,20 @@ class OutputFiles:
 
     reassignment: Path | None = None
     rollback: Path | None = None
-    picture: Path | None = None
     replace: bool = False
 
     def check(self, *more: Path | None, read: Sequence[Path | None] = ()) -> None:
         """Check that all files can be written, before any work is done."""
-        named = [path for path in (self.reassignment, self.rollback, self.picture, *more) if path is not None]
+        named = [path for path in (self.reassignment, self.rollback, *more) if path is not None]
         if len({path.resolve() for path in named}) < len(named):
             raise usage_error("two results have the same file", "Name one file for each.")
         sources = {path.resolve() for path in read if path is not None}
         for path in named:
             if path.resolve() in sources:
                 raise usage_error(f"{path} is an input of this command", "Name another file.")
-        if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
-            raise usage_error(
-                f"--picture {self.picture}: neither a PNG nor an SVG", "Name a file that ends with .png or .svg."
-            )
         for target in named:
             refuse_existing(target, replace=self.replace)
             check_writable(target)
-        if self.picture is not None:
-            need_extra("numpy", "matplotlib", extra="simulate")
 
     def write(self, plan: ReassignmentPlan) -> list[Path]:
         """Write the files and return their paths, for people."""
@@ -92,11 +84,7 @@ class OutputFiles:
             write_file(self.reassignment, to_json(plan.moves, "after", plan.dir_moves))
         if self.rollback is not None:
             write_file(self.rollback, to_json(plan.moves, "before", plan.dir_moves))
-        if self.picture is not None:
-            from shedders.kafka_rebalance.planning.picture import plan_picture
-
-            write_file(self.picture, plan_picture(plan).of(self.picture.suffix.lower().removeprefix(".")))
-        return [path for path in (self.reassignment, self.rollback, self.picture) if path is not None]
+        return [path for path in (self.reassignment, self.rollback) if path is not None]
 
 
 def refuse_existing(path: Path, *, replace: bool) -> None:
@@ -400,14 +388,11 @@ def show(
     layout: LayoutFile = None,
     reassignment: ReassignmentOut = None,
     rollback: RollbackOut = None,
-    picture: Annotated[
-        Path | None, option("--picture FILE", "Draw the load of each broker before and after: .png or .svg.")
-    ] = None,
     replace_: Replace = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show a plan: moves, amounts, and goals and brokers before and after."""
-    files = OutputFiles(reassignment=reassignment, rollback=rollback, picture=picture, replace=replace_)
+    files = OutputFiles(reassignment=reassignment, rollback=rollback, replace=replace_)
     files.check(read=(file, layout))
     settings = partitions_settings(connect.settings())
     plan = _plan(connect, settings, file, layout)
