@@ -71,7 +71,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):  # a device might never end
+        is_device = not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode)  # which might never end
+        if is_device and not path.samefile(os.devnull):
             raise UnreadableFileError("is not a file")
         source = path.open("rb")
     except (OSError, ValueError) as error:  # ValueError: a path with a null character

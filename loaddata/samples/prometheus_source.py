@@ -150,7 +150,7 @@ _KEY: Final = frozenset({TOPIC, PARTITION, MBEAN, "__name__"})
 
 @dataclass(slots=True)
 class Collected:
-    """Figures of brokers' series, by rule and place. Where series of one place differ, nobody knows which is meant: a hole.
+    """Figures of brokers' series, by rule and place. Where series of one place differ, none can be chosen: a hole.
 
     Attributes:
         several: Labels of series that differ in value, by figure and place.

@@ -167,7 +167,7 @@ class Actions:
         if story.digest != request_digest(request.asked, request.args):
             raise ProblemError(
                 "idempotency-key-reused",
-                f"the key stands for another request: {story.command} of {story.name[:200] or story.id}",
+                f"the key stands for another request: {story.command} of {story.subject[:200] or story.id}",
                 facts={"operation": story.id},
             )
 
@@ -360,7 +360,7 @@ class Actions:
         if story is None:
             raise ProblemError("operation-not-found", f"there is no request {identifier[:64]}")
         outcome = _outcome_of(story)
-        request = {"command": story.command, "name": story.name, "by": story.by, "asked_ms": story.asked_ms}
+        request = {"command": story.command, "name": story.subject, "by": story.by, "asked_ms": story.asked_ms}
         document = {"expired": False, **self._document(story, outcome), **request}
         document |= await self._next_step(story, outcome)
         return ApiAnswer(document, headers={} if outcome else {"Retry-After": "1"})
@@ -368,7 +368,7 @@ class Actions:
     async def _next_step(self, story: RequestStory, outcome: Outcome | None) -> dict[str, Any]:
         """Whether the executing broker is lost meanwhile; of a refusal, whether the same may be asked again, and the hint."""
         if outcome is not None:
-            problem = None if is_success(outcome) else of_outcome(outcome, name=story.name, operation=story.id)
+            problem = None if is_success(outcome) else of_outcome(outcome, name=story.subject, operation=story.id)
             again, hint = (None, None) if problem is None else (problem.retryable, problem.hint)
             return {"executor_lost": False, "retryable": again, "hint": hint}
         is_lost = story.executed_by is not None and story.executed_by not in await self._alive()

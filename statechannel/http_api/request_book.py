@@ -34,8 +34,11 @@ def requests_shown(fold: RequestFold, at_ms: int) -> list[dict[str, Any]]:
     """The newest requests without what programs ask all the time: what, who asked, and how far it is."""
     newest = islice(reversed(fold.stories.values()), _LOOKED_AT_MAX)
     stories = [story for story in newest if story.command not in _OF_PROGRAMS][:SHOWN_MAX]
-    plain = ("id", "command", "name", "by", "asked_ms", "executed_by", "result", "message")
-    return [{name: getattr(story, name) for name in plain} | {"status": story.status(at_ms)} for story in stories]
+    plain = ("id", "command", "by", "asked_ms", "executed_by", "result", "message")
+    return [
+        {name: getattr(story, name) for name in plain} | {"name": story.subject, "status": story.status(at_ms)}
+        for story in stories
+    ]
 
 
 class RequestBook(TailThread):

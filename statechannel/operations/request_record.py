@@ -93,9 +93,15 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The bundle, topic, namespace or broker that it concerns."""
-        value = self.args.get("name") or self.args.get("namespace") or self.args.get("broker")
+        """The bundle, topic or namespace that it concerns."""
+        value = self.args.get("name") or self.args.get("namespace")
         return value if isinstance(value, str) else ""
+
+    @property
+    def subject(self) -> str:
+        """What it concerns, be it a broker."""
+        broker = self.args.get("broker")
+        return self.name or (broker if isinstance(broker, str) else "")
 
 
 @dataclass(frozen=True, slots=True)

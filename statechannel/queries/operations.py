@@ -106,7 +106,7 @@ def _requested(story: RequestStory) -> dict[str, Any]:
     return {
         "operation": story.id,
         "flow": story.flow,
-        "name": story.bundle or story.name,
+        "name": story.bundle or story.subject,
         "status": story.status(now_ms()),
         "result": story.result,
         "message": story.problem or None if story.outcome is None else story.message,

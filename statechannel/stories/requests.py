@@ -27,7 +27,7 @@ class RequestStory:
 
     Attributes:
         id: Also the id of the operation.
-        name: Bundle, topic, namespace or broker that it concerns.
+        name: Bundle, topic or namespace that it concerns; `subject`: the same, or a broker.
         args: Empty in a fold that keeps no arguments; what is made of them is empty, too.
         digest: Of command and arguments: two requests of one id are the same if they have the same.
         problem: Why it cannot be executed; empty: it can.
@@ -42,6 +42,7 @@ class RequestStory:
     id: str
     command: str
     name: str
+    subject: str
     by: str
     args: Mapping[str, Any]
     digest: str
@@ -180,6 +181,7 @@ class RequestFold:
             request.id,
             request.asked,
             request.name,
+            request.subject,
             request.by,
             request.args if self._keeps_args else {},
             request_digest(request.asked, request.args),

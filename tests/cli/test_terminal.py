@@ -192,7 +192,7 @@ from statechannel.queries import live_log, registry
 
 def export(_, path, **__):
     path.write_text("line\\n" * 20_000)
-    return SimpleNamespace(topic="t", end_offsets={0: 20000}, digest="d")
+    return SimpleNamespace(topic="t", end_offsets={0: 20000}, digest="d", replay=None)
 
 live_log.export_live = export
 registry.live_writers = lambda _: WritersHeard()

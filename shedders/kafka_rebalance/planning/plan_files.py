@@ -265,7 +265,7 @@ def _reassignment_faults(file: _ReassignmentFile) -> Iterator[str]:
 
 
 class ForeignMoves(NamedTuple):
-    """What a reassignment of another tool changes; `unlooked` are its replicas whose present directory nobody knows."""
+    """What a reassignment of another tool changes; `unlooked` are its replicas whose present directory is unknown."""
 
     moves: tuple[PartitionMove, ...]
     dir_moves: tuple[LogDirMove, ...] = ()

@@ -176,14 +176,14 @@ def _requested(story: RequestStory, questions: Collection[str]) -> PersonAction:
     details = ", ".join(
         f"{name}={value}"
         for name, value in sorted(story.args.items())
-        if name not in _ELSEWHERE and value not in (None, "", story.name) and not isinstance(value, dict | list)
+        if name not in _ELSEWHERE and value not in (None, "", story.subject) and not isinstance(value, dict | list)
     )
     is_question = story.command == RequestCommand.EXTENSION and story.flow in questions
     return PersonAction(
         story.asked_ms,
         story.by,
         story.flow,
-        story.name,
+        story.subject,
         story.destination,
         story.reason,
         details[:_DETAIL_MAX],
