@@ -57,7 +57,7 @@ $(VENV)/.stamp-dev: spark/jars.sha256 tests/support/kafka_tools.sha256 tests/sup
 	@$(PY) -m spark.jars
 	@$(PY) -m tests.support.kafka_tools
 	@$(PY) -m tests.support.model_checker
-	@$(PY) -m spark.class_archive
+	@$(PY) -m tests.support.spark_class_archive
 	@touch $@
 
 dev: $(VENV)/.stamp-dev ## The same, and Spark with its jars, and what tests and checks need

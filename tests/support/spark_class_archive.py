@@ -1,7 +1,7 @@
 """The class archive of Spark's JVM: the parsed classes of an earlier session, which halve what a start costs.
 
-`python -m spark.class_archive` makes it, for `make dev`. As with Kafka's (statechannel/embedded/java.py) it only ever
-helps: Java checks it against itself and the class path, and goes on without it if it differs.
+`python -m tests.support.spark_class_archive` makes it, for `make dev`. As with Kafka's (statechannel/embedded/java.py) it
+only ever helps: Java checks it against itself and the class path, and goes on without it if it differs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prepare() -> bool:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spark-", dir=archive.parent) as scratch:
         fresh = Path(scratch) / archive.name
-        command = [sys.executable, "-m", "spark.class_archive", scratch]
+        command = [sys.executable, "-m", "tests.support.spark_class_archive", scratch]
         subprocess.run(
             command,
             env=os.environ | {MAKE_ARCHIVE_VARIABLE: str(fresh)},
@@ -64,7 +64,7 @@ def run_once(folder: Path) -> None:
     started = psutil.Process().children(recursive=True)
     session.stop()
     # Its JVM ends when this end does.
-    session.sparkContext._gateway.proc.stdin.close()  # type: ignore[union-attr]  # noqa: SLF001 - where pyspark keeps it
+    session.sparkContext._gateway.proc.stdin.close()  # type: ignore[union-attr]
     psutil.wait_procs(started, timeout=_ENDS_WITHIN_S)
 
 
