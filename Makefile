@@ -74,7 +74,7 @@ test: check dev ## Checks, all tests that need nothing real, one of each real th
 	@$(PY) -m pytest -n 3 --dist worksteal --lane=fast $(ARGS)
 
 test-live: dev ## The other tests with Kafka, Spark, a browser, broker processes
-	@$(PY) -m pytest -n 4 --dist worksteal --lane=live $(ARGS)
+	@$(PY) -m pytest -n 5 --dist worksteal --lane=live $(ARGS)
 
 test-evidence: dev ## Searches through all small worlds, the model, corpus, planted bugs, property tests in full, the accelerator
 	@$(PY) -m pytest -n 2 --dist worksteal --lane=evidence $(ARGS)

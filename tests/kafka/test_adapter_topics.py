@@ -19,7 +19,7 @@ from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import create_topics, inspect_topics, verify_topics
 from tests.support.kafka_adapter import Channel, make_channel
 from tests.support.kafka_lanes import Kafka
-from tests.support.waits import WAIT_S
+from tests.support.waits import WAIT_S, wait_until
 
 
 @pytest.fixture
@@ -104,8 +104,12 @@ def test_extra_partitions_of_side_topics_are_not_refused(channel: Channel) -> No
     admin = AdminClient(channel.settings.admin_config())
     for future in admin.create_partitions([NewPartitions(name, 2) for name in side_topics]).values():
         future.result(WAIT_S)
-    found = verify_topics(channel.settings, channel.topics).differences
-    assert [(d.topic, d.setting) for d in found] == [(name, "partitions") for name in side_topics]
+    wanted = [(name, "partitions") for name in side_topics]
+
+    def differences() -> list[tuple[str, str]]:
+        return [(each.topic, each.setting) for each in verify_topics(channel.settings, channel.topics).differences]
+
+    wait_until(lambda: differences() == wanted, differences)  # a broker's own metadata follows the controller's
 
 
 def test_missing_topics_are_named(kafka: Kafka, topic_prefix: str) -> None:
