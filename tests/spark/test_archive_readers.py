@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -39,8 +40,7 @@ JOBS: dict[str, tuple[pa.Schema, dict[str, Any], Any]] = {
 
 
 def polars_rows(folder: str) -> Any:
-    polars = pytest.importorskip("polars")
-    return polars.read_parquet(f"{folder}/dt=*/batch=*/*.parquet", hive_partitioning=True).to_arrow()
+    return pl.read_parquet(f"{folder}/dt=*/batch=*/*.parquet", hive_partitioning=True).to_arrow()
 
 
 READERS = {
