@@ -145,6 +145,8 @@ async def is_open(url: str) -> bool:
             await client.get(url)
     except httpx.ConnectError:
         return False
+    except httpx.TransportError:  # the connection was had, and closed before the answer
+        return True
     return True
 
 
