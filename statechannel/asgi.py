@@ -72,7 +72,9 @@ def _hand_over_first(channel: StateChannel) -> Iterator[None]:
         try:
             await channel.shutdown()
         finally:
-            if asked == [number]:  # else the server ends already: it would take one more for impatience
+            if asked == [
+                number
+            ]:  # else the server ends already, and would take another signal as a request to quit at once
                 handlers[number](number, None)
 
     def begin(number: int) -> None:

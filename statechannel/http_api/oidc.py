@@ -38,7 +38,7 @@ _FETCH_S: Final = 5.0
 _WAIT_S: Final = 2 * _FETCH_S
 """Longest wait of a request for keys: there are two documents to fetch."""
 PAUSE_S: Final = 10.0
-"""Least time from fetch to fetch, whatever tokens come."""
+"""Minimum time between two fetches, so that forged tokens cause no more."""
 _FRESH_S: Final = 600.0
 KEYS_MAX_AGE_S: Final = 86_400.0
 """Keys are used for this time while the issuer cannot be reached; then it may have withdrawn them."""

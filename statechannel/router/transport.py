@@ -25,9 +25,9 @@ class RouterTransport(httpx.AsyncBaseTransport):
     """Sends each request of a topic to its owner, by a router; a move or a broker's death is followed.
 
     A request is sent again, also if it writes, where it was surely not carried out: a server answered with a redirect of `guard`
-    (`GuardMiddleware`), or no connection was had. Requests go to registered
-    addresses of brokers only, wherever a redirect leads. Any other failure comes to the caller, who knows whether the request
-    may be repeated. Its body is kept in memory for that.
+    (`GuardMiddleware`), or no connection was opened. Requests go to registered addresses of brokers only, wherever a redirect
+    leads. Any other failure is raised to the caller, who knows whether the request may be retried. Its body is kept in memory
+    for that.
 
     Example:
         ```

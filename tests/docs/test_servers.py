@@ -139,14 +139,14 @@ async def writing(client: httpx.AsyncClient) -> AsyncIterator[dict[str, str]]:
 
 
 async def is_open(url: str) -> bool:
-    """Whether new connections are had."""
+    """Whether the server accepts new connections."""
     try:
         async with httpx.AsyncClient(timeout=WAIT_S) as client:
             await client.get(url)
     except httpx.ConnectError:
         return False
-    except httpx.TransportError:  # the connection was had, and closed before the answer
-        return True
+    except httpx.TransportError:  # the connection was opened, and closed before the answer
+        pass
     return True
 
 

@@ -408,7 +408,7 @@ class ExecutionMachine:
         self.wants_layout = has_purpose(self._plan)
         if self.wants_layout and seen.layout is None:
             return
-        left = () if seen.layout is None else unmet(self._plan, seen.layout)
+        left = () if seen.layout is None else tuple(unmet(self._plan, seen.layout))
         if seen.layout is None or not left:
             self.stop(ExecutionStop(kind=StopKind.DONE, reason=dropped))
         elif self._watch.lasts(now_s, "unmet", True, self._pace.settle_s):  # a look may be stale

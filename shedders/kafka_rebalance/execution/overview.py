@@ -111,8 +111,8 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
     moving = [key for key, status in statuses.items() if status.state is MoveState.MOVING]
     rates = rates_in_force(past.throttle_before, seen.configs or {})
     throttle = None if None in rates.values() else max((rate or 0 for rate in rates.values()), default=0) or None
-    needed = needed_settings(past.rate or 0, copies_in_flight(seen, moving), frozenset())
-    lists = settings_to_add(needed, seen.configs or {}) if past.rate else {}
+    needed = needed_settings(past.rate, copies_in_flight(seen, moving), frozenset()) if past.rate else {}
+    lists = settings_to_add(needed, seen.configs or {})
     progress = progress_of(
         plan,
         statuses,

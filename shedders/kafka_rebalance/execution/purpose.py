@@ -28,12 +28,8 @@ def leaving_brokers(plan: ReassignmentPlan) -> frozenset[int]:
     return frozenset({*subjects, *(plan.request.get("offline_brokers") or ())})
 
 
-def unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> tuple[str, ...]:
-    """Sentences about what came since the plan was made; what the plan itself leaves there was accepted."""
-    return tuple(_unmet(plan, layout))
-
-
-def _unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
+def unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
+    """Sentences about what was added since the plan was made; what the plan itself leaves there was accepted."""
     mode, subjects = plan.request.get("mode"), plan.request.get("subjects") or ()
     left = {broker.id: broker.after for broker in plan.brokers}
     partitions = [((topic.name, partition.partition), partition) for topic, partition in layout.partitions()]

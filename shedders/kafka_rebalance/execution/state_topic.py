@@ -44,12 +44,13 @@ class _Event(BaseModel):
 
 
 _Pace = dict[str, Any]
+_Partitions = list[Annotated[tuple[str, Amount], Field(strict=False)]]
 _Before = dict[Annotated[str, Field(pattern=r"^(broker/[0-9]{1,9}|topic/.+)$")], dict[str, str | None]]
 _FACTS: Final[Mapping[str, Mapping[str, Any]]] = {
     ExecutionEvent.BEGUN: {"pace": (_Pace | None, None)},
     ExecutionEvent.BATCH: {"batch": Amount},
     ExecutionEvent.MOVED: {
-        "partitions": list[Annotated[tuple[str, Amount], Field(strict=False)]],
+        "partitions": _Partitions,
         "dirs": (list[Annotated[tuple[str, Amount, Amount], Field(strict=False)]], []),
     },
     ExecutionEvent.REFUSED: {"topic": str, "partition": Amount, "reason": str},
@@ -57,7 +58,7 @@ _FACTS: Final[Mapping[str, Mapping[str, Any]]] = {
     ExecutionEvent.UNTHROTTLED: {"resources": list[str]},
     ExecutionEvent.PACE: {"pace": _Pace},
     ExecutionEvent.PROGRESS: {"bytes_done": Amount, "busy_s": Annotated[float, Field(ge=0)]},
-    ExecutionEvent.OUTPACED: {"partitions": list[Annotated[tuple[str, Amount], Field(strict=False)]]},
+    ExecutionEvent.OUTPACED: {"partitions": _Partitions},
     ExecutionEvent.REMARK: {"text": str},
     ExecutionEvent.ENDED: dict.fromkeys(("kind", "reason", "hint"), (str, "")),
 }

@@ -172,7 +172,7 @@ class StopWatch:
         self.dropped |= new
         if new:
             self.remarks.append(dropped_text(new.values()))
-        if is_taken_over(self._plan, self.dropped):
+        if self.dropped and is_taken_over(self._plan, self.dropped):
             reason = (
                 f"others have changed a third or more of what the plan moves ({dropped_text(self.dropped.values())})"
             )
@@ -211,9 +211,7 @@ class StopWatch:
         new = self.outpaced - self._remarked
         if new:
             self._remarked |= new
-            shown = ", ".join(named(key) for key in sorted(new)[:SHOWN]) + (
-                ", ..." if new - {*sorted(new)[:SHOWN]} else ""
-            )
+            shown = ", ".join(named(key) for key in sorted(new)[:SHOWN]) + (", ..." if len(new) > SHOWN else "")
             self.remarks.append(
                 f"{shown}: written faster than copied, so there is no end: raise the throttle with `resume --throttle`"
             )

@@ -374,11 +374,15 @@ def bundle_rows(
 
     def order(row: tuple[int, int, Holding]) -> tuple[Any, int]:
         key, _, (state, owner, *_) = row
-        if query.sort == "load":
-            return load_of.get(key, 0), key
-        return owner or "" if query.sort == "owner" else state if query.sort == "state" else table.namespace_of(
-            key
-        ), key
+        match query.sort:
+            case "load":
+                return load_of.get(key, 0), key
+            case "owner":
+                return owner or "", key
+            case "state":
+                return state, key
+            case _:
+                return table.namespace_of(key), key
 
     wanted = [row for row in table.rows() if is_wanted(*row)]
     first = (nlargest if query.descending else nsmallest)(query.limit, wanted, order)

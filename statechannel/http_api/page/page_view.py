@@ -314,7 +314,8 @@ class PageView:
 
     def _between_rows(self, between: Mapping[int, _Between]) -> list[dict[str, Any]]:
         oldest = nsmallest(BETWEEN_MAX, between.items(), key=lambda item: item[1].since_ms or 0)
-        return [self._between_row(key, row, self.alive) for key, row in oldest]
+        alive = self.alive
+        return [self._between_row(key, row, alive) for key, row in oldest]
 
     def _between_row(self, key: int, row: _Between, alive: set[str]) -> dict[str, Any]:
         holding = row.holding
