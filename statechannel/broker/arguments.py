@@ -43,9 +43,7 @@ def _urls(name: str, mapping: object) -> None:
         except ValueError:  # no port number, or half of an IPv6 address
             is_url = False
         if not is_url:
-            wrong_value(
-                f"{name}[{printed(key)}]", value, "a URL by which clients reach it, such as pulsar://b1.example:6650"
-            )
+            wrong_value(f"{name}[{printed(key)}]", value, "a URL that clients reach, as pulsar://b1.example:6650")
 
 
 def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
