@@ -40,7 +40,7 @@ class NoChannelError(StateChannelError):
 
 
 @asynccontextmanager
-async def channel_in_server(opening: Opening) -> AsyncIterator[StateChannel]:
+async def channel_in_server(opening: Opening | StateChannel) -> AsyncIterator[StateChannel]:
     """A channel for the lifespan of a server, which listens once this block was entered.
 
     A server that is stopped by a signal closes its port, and ends its lifespan only then: clients would be refused while bundles
@@ -72,9 +72,7 @@ def _hand_over_first(channel: StateChannel) -> Iterator[None]:
         try:
             await channel.shutdown()
         finally:
-            if asked == [
-                number
-            ]:  # else the server ends already, and would take another signal as a request to quit at once
+            if len(asked) == 1:  # else it ends already, and would take another signal as a request to quit at once
                 handlers[number](number, None)
 
     def begin(number: int) -> None:

@@ -53,7 +53,7 @@ class StateChannelError(Exception):
     Attributes:
         code: Stable code of the class: its name without `Error`, in words with hyphens.
         retryable: Whether the same call may succeed later, unchanged, and does no harm if it is repeated.
-        hint: Next step, as a sentence; may be empty.
+        hint: Next step, as a sentence; may be empty. A traceback shows it, too.
         exit_code: Exit code of a command that ends with this error: that of the class, where none is passed.
     """
 
@@ -67,6 +67,8 @@ class StateChannelError(Exception):
     def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(hint)
         if exit_code is not None:
             self.exit_code = exit_code
 

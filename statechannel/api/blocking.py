@@ -100,11 +100,8 @@ class BlockingStateChannel(BlockingTwin):
             **groups,
         )
 
-        async def make() -> StateChannel:
-            return await opening
-
         try:
-            return cls(loop, loop.call(make()), threaded)
+            return cls(loop, loop.call(opening.__aenter__()), threaded)
         except BaseException:
             try:
                 loop.finish(opening.shutdown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
 
 from statechannel.api.extensions import Running, checks_of, placement_of
 from statechannel.api.member import ChannelMember
@@ -13,6 +13,7 @@ from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, open_member
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.opening_process import OfOneLoop
 from statechannel.broker.supervision import LOOP_CLOSED
 from statechannel.engine import commands
 from statechannel.errors import StateChannelError
@@ -20,7 +21,6 @@ from statechannel.settings import SettingGroups, Settings, to_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-    from types import TracebackType
 
     from prometheus_client import CollectorRegistry
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statechannel.engine.placement import Placement
 
 
-class StateChannel(ChannelMember):
+class StateChannel(ChannelMember, OfOneLoop):
     """A member of the channel, open from `open` to `close`. For one loop; not for several threads.
 
     Example:
@@ -140,7 +140,7 @@ class StateChannel(ChannelMember):
             )
             return await cls._joined(opened, values, extensions, begun, join_timeout_s)
 
-        return Opening(make)
+        return Opening(cls, make)
 
     @classmethod
     async def _joined(
@@ -266,41 +266,49 @@ class StateChannel(ChannelMember):
         await self.shutdown()
 
 
-_CALL = "`StateChannel.open(...)`"
+_Opens = TypeVar("_Opens", bound=OfOneLoop)
 
 
 class OpenedTwiceError(StateChannelError, RuntimeError):
     """An opening was awaited a second time: it opens one member."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__(
-            f"{_CALL} was awaited already: it has opened its member, or is opening it.",
-            hint="Keep the channel that the first `await` returned; for another member call `StateChannel.open` again.",
+            f"`{kind}.open(...)` was awaited already: it is open, or is being opened.",
+            hint=f"Keep what the first `await` returned; for another one call `{kind}.open` again.",
         )
 
 
-class Opening:
-    """What `StateChannel.open` returns: await it, or enter it."""
+class Unopened(Generic[_Opens]):
+    """What an `open` returns: await it, or enter it. Any other use is answered with what to write.
 
-    def __init__(self, make: Callable[[Callable[[StateChannel], None]], Coroutine[Any, Any, StateChannel]]) -> None:
+    Args:
+        make: Opens one, and hands on what is begun; called again where it failed.
+    """
+
+    def __init__(
+        self, kind: type[_Opens], make: Callable[[Callable[[_Opens], None]], Coroutine[Any, Any, _Opens]]
+    ) -> None:
+        self._kind = kind
+        self._call = f"{kind.__name__}.open(...)"
         self._make = make
-        self._channel: StateChannel | None = None
+        self._begun: _Opens | None = None
         self._awaited = False
         self._opens = False
         self._over = asyncio.Event()
 
-    def _begun(self, channel: StateChannel) -> None:
-        self._channel = channel
+    def _begin(self, begun: _Opens) -> None:
+        self._begun = begun
 
-    async def _open(self) -> StateChannel:
+    async def _open(self) -> _Opens:
         """A call that failed may be awaited again."""
         self._awaited = True
         if self._opens:
-            raise OpenedTwiceError
+            raise OpenedTwiceError(self._kind.__name__)
         self._opens = True
         self._over.clear()
         try:
-            return await self._make(self._begun)
+            return await self._make(self._begin)
         except BaseException:
             self._opens = False
             raise
@@ -308,40 +316,37 @@ class Opening:
             self._over.set()
 
     def __getattr__(self, name: str) -> NoReturn:
-        if hasattr(StateChannel, name):
-            raise AttributeError(
-                f"`StateChannel.open(...)` is not open yet and has no `{name}`: write `channel = await StateChannel.open(...)`, "
-                "or `async with StateChannel.open(...) as channel:`"
-            )
+        if hasattr(self._kind, name):
+            write = f"`... = await {self._call}`, or `async with {self._call} as ...:`"
+            raise AttributeError(f"`{self._call}` is not open yet and has no `{name}`: write {write}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __await__(self) -> Generator[Any, Any, StateChannel]:
+    def __await__(self) -> Generator[Any, Any, _Opens]:
         return self._open().__await__()
 
     def __del__(self) -> None:
         if not self.__dict__.get("_awaited", True):
             # As Python does for coroutines; a `ResourceWarning` would not be shown.
-            text = f"{_CALL} was never awaited: no broker was started"
+            text = f"`{self._call}` was never awaited: nothing was opened"
             warnings.warn(text, RuntimeWarning, source=self, stacklevel=2)
 
     def __enter__(self) -> NoReturn:
         self._awaited = True
-        raise TypeError(
-            f"a channel is opened in an event loop: write `async with {_CALL[1:]}, or use BlockingStateChannel"
-        )
+        raise TypeError(f"it is opened in an event loop: write `async with {self._call}`, or use Blocking{self._call}")
 
     def __exit__(self, *_: object) -> None:
         """Never reached; Python asks for it before it calls `__enter__`."""
 
-    async def __aenter__(self) -> StateChannel:
+    async def __aenter__(self) -> _Opens:
         return await self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The child of a fork leaves the block, too: nothing there is its own.
-        if self._channel is not None and self._channel._host.process.forked is None:  # noqa: SLF001
-            await self.shutdown()
+    async def __aexit__(self, *raised: object) -> None:
+        if self._begun is not None:
+            await self._begun.__aexit__(*raised)
+
+
+class Opening(Unopened[StateChannel]):
+    """What `StateChannel.open` returns: await it, or enter it."""
 
     async def shutdown(self, budget_s: float | None = None) -> Stopped | None:
         """See `StateChannel.shutdown`. A call that still opens the member ends before this one returns, mostly with an error.
@@ -349,8 +354,8 @@ class Opening:
         Returns:
             How it ended; None where no member was begun: cancel the call that opens it.
         """
-        if self._channel is None:
+        if self._begun is None:
             return None
-        await self._channel.shutdown(budget_s)
+        await self._begun.shutdown(budget_s)
         await self._over.wait()
-        return await self._channel.wait_stopped()
+        return await self._begun.wait_stopped()

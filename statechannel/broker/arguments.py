@@ -31,6 +31,7 @@ from statechannel.suggestions import nearest, shown
 
 ADVERTISED_MAX_BYTES = 8 * 1024
 """Maximum size of a broker's listeners and properties together, as JSON: every heartbeat carries them."""
+_NO_PLACE = ("0.0.0.0", "::")  # noqa: S104 - all interfaces of a server; a client that is sent there stays on its own machine
 
 
 def _urls(name: str, mapping: object) -> None:
@@ -38,11 +39,11 @@ def _urls(name: str, mapping: object) -> None:
     for key, value in mapping.items() if isinstance(mapping, Mapping) else ():
         try:
             url = urlsplit(value)
-            is_url = bool(url.scheme and url.hostname) and url.port != 0
+            is_url = bool(url.scheme) and url.hostname not in (None, *_NO_PLACE) and url.port != 0
         except ValueError:  # no port number, or half of an IPv6 address
             is_url = False
         if not is_url:
-            wrong_value(f"{name}[{printed(key)}]", value, "a URL with a host, such as pulsar://b1.example:6650")
+            wrong_value(f"{name}[{printed(key)}]", value, "a URL that clients reach, as pulsar://b1.example:6650")
 
 
 def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import mmap
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn, Self
 
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.errors import StateChannelError
@@ -76,6 +76,21 @@ class OfOneProcess:
 
     def __reduce__(self) -> NoReturn:
         raise PickledError(type(self).__name__)
+
+
+class OfOneLoop(OfOneProcess):
+    """Base of what is opened in an event loop: the end of an `async with` block closes it."""
+
+    _host: Any
+
+    async def close(self) -> Any: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._host.process.forked is None:  # the child of a fork leaves the block, too: nothing there is its own
+            await self.close()
 
 
 _mark = _make_mark()

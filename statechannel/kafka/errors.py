@@ -300,7 +300,7 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
         return KafkaAccessDeniedError(message, hint="Check security.protocol, the sasl.* and the ssl.* properties.")
     if code in _NO_TOPIC:
         return TopicMissingError(
-            message, hint="Create the topics with `statechannel init`, or open with `create_topics=True`."
+            message, hint="Create the topics with `statechannel init`, or open a broker with `create_topics=True`."
         )
     if code == KafkaError.INVALID_REPLICATION_FACTOR:
         return ReplicationRefusedError(

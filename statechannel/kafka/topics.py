@@ -404,7 +404,7 @@ def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: To
     if missing:
         raise TopicMissingError(
             f"Topics that do not exist: {', '.join(missing)}.",
-            hint="Create them with `statechannel init`, or open with `create_topics=True`.",
+            hint="Create them with `statechannel init`, or open a broker with `create_topics=True`.",
         )
     differences: list[TopicSettingDifference] = []
     for name, policy in topics.policies.items():

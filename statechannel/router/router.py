@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 
 from ulid import ULID
 
+from statechannel.api.channel import Unopened
 from statechannel.api.member import ChannelMember
 from statechannel.broker import arguments
 from statechannel.broker.assembly import open_observer
 from statechannel.broker.changes import ChangesError, StreamEnd
 from statechannel.broker.exits import HINTS, ChannelStoppedError, Stopped
 from statechannel.broker.loop_thread import BlockingTwin, LoopThread, in_loop, waiting
-from statechannel.broker.opening_process import OfOneProcess
+from statechannel.broker.opening_process import OfOneLoop
 from statechannel.broker.peeks import Peeks
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Owned, Undetermined, Unowned, listener_url
 from statechannel.engine.freshness import patience_s
@@ -24,14 +25,14 @@ from statechannel.operations.table import RequestCommand
 from statechannel.settings import SettingGroups, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Iterator
-    from types import TracebackType
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.guard import Redirect
     from statechannel.broker.assembly import Opened
     from statechannel.broker.changes import Change
+    from statechannel.broker.host import Host
     from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
     from statechannel.engine.commands import Outcome
     from statechannel.protocol.replica import Replica
@@ -87,7 +88,7 @@ class ChangesGap(NamedTuple):
 RouteAnswer = Route | Unowned | BoundTo | NotFound | Undetermined
 
 
-class Router(OfOneProcess):
+class Router(OfOneLoop):
     """Follows a channel without being one of its brokers, from `open` to `close`.
 
     It writes nothing, takes no part in the election, and asks no broker: any number of them costs brokers nothing. It needs the
@@ -103,7 +104,7 @@ class Router(OfOneProcess):
     """
 
     def __init__(self, opened: Opened, settings: Settings) -> None:
-        self._host = opened.host
+        self._host: Host = opened.host
         self._log = opened.log
         self._settings = settings
         self._member = ChannelMember(opened, settings)
@@ -146,14 +147,17 @@ class Router(OfOneProcess):
         by_group = arguments.groups_of(groups, None, cls.open, settings)
         values = arguments.settings_of(settings, by_group)
         limit_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
-        return RouterOpening(lambda: cls._make(values, limit_s, metrics_registry))
+        return RouterOpening(cls, lambda begun: cls._make(values, limit_s, metrics_registry, begun))
 
     @classmethod
-    async def _make(cls, settings: Settings, join_timeout_s: float, registry: CollectorRegistry | None) -> Router:
+    async def _make(
+        cls, settings: Settings, timeout_s: float, registry: CollectorRegistry | None, begun: Callable[[Router], None]
+    ) -> Router:
         opened = await open_observer(settings, registry=registry)
         router = cls(opened, settings)
+        begun(router)
         try:
-            await opened.host.wait_caught_up(join_timeout_s)
+            await opened.host.wait_caught_up(timeout_s)
         except BaseException:
             await router.close()
             raise
@@ -402,27 +406,8 @@ class Router(OfOneProcess):
         return await self._host.wait_stopped()
 
 
-class RouterOpening:
-    """What `Router.open` returns: await it, or enter it with `async with`."""
-
-    _router: Router
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    def __await__(self) -> Generator[Any, Any, Router]:
-        router: Router = yield from self._make().__await__()
-        return router
-
-    async def __aenter__(self) -> Router:
-        self._router = await self
-        return self._router
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._router._host.process.forked:  # noqa: SLF001 - the two are one
-            await self._router.close()
+class RouterOpening(Unopened[Router]):
+    """What `Router.open` returns: await it, or enter it."""
 
 
 class BlockingRouter(BlockingTwin):
@@ -446,12 +431,8 @@ class BlockingRouter(BlockingTwin):
         """See `Router.open`."""
         opening = Router.open(settings, join_timeout_s=join_timeout_s, metrics_registry=metrics_registry, **groups)
         loop = LoopThread("statechannel-router")
-
-        async def make() -> Router:
-            return await opening
-
         try:
-            return cls(loop, loop.call(make()))
+            return cls(loop, loop.call(opening.__aenter__()))
         except BaseException:
             loop.close()
             raise

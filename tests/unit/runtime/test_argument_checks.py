@@ -91,6 +91,7 @@ CHECKS: dict[str, tuple[Check, list[Any], list[Any]]] = {
             7,
             {"a": 7},
             *map(listener, ("", "b1", "tcp://", "//b1", "tcp://b1:0", "tcp://b1:99999", "tcp://b1:x", "tcp://[")),
+            *map(listener, ("tcp://0.0.0.0:1", "tcp://[::]:1")),
         ],
     ),
     "properties": (opening("properties"), [{"x": "y" * LONGEST}], [7, {"x": 7}, {"x": "y" * (LONGEST + 1)}]),

@@ -4,7 +4,7 @@ import asyncio
 import gc
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,14 +19,15 @@ from statechannel.api import (
 from statechannel.api import channel as channel_module
 from statechannel.api.channel import Opening
 from statechannel.broker.assembly import KafkaMemberLog, Opened, access
-from statechannel.broker.opening_process import OpeningProcess
+from statechannel.broker.opening_process import OfOneLoop, OpeningProcess
 from statechannel.engine.placement import FewestBundles
+from statechannel.router import Router
 from tests.support.lone_member import lone_settings, started_host
 
 ENDED = Stopped("closed", "left on request")
 
 
-class Begun:
+class Begun(OfOneLoop):
     """The part of a channel that its opening needs."""
 
     def __init__(self) -> None:
@@ -37,6 +38,8 @@ class Begun:
     async def shutdown(self, budget_s: float | None = None) -> Stopped:
         self.shut_down.append(budget_s)
         return ENDED
+
+    close = shutdown
 
     async def wait_stopped(self) -> Stopped:
         return ENDED
@@ -51,13 +54,16 @@ def opening_of(channel: Begun, made: asyncio.Event | None = None, error: Excepti
             raise error
         return channel
 
-    return Opening(make)
+    return Opening(StateChannel, make)
 
 
+@pytest.mark.parametrize("opened_before", [False, True])
 @pytest.mark.parametrize(("forked", "shut_down"), [(False, [None]), (True, [])])
-async def test_a_block_is_left_by_a_shutdown_but_in_the_child_of_a_fork(forked: bool, shut_down: list[None]) -> None:
+async def test_a_block_is_left_by_a_shutdown_but_in_the_child_of_a_fork(
+    forked: bool, shut_down: list[None], opened_before: bool
+) -> None:
     channel = Begun()
-    async with opening_of(channel) as entered:
+    async with await opening_of(channel) if opened_before else opening_of(channel) as entered:
         assert entered is channel  # type: ignore[comparison-overlap]
         if forked:
             channel.process.leave()
@@ -158,18 +164,25 @@ async def test_an_opening_that_joins_may_be_shut_down(monkeypatch: pytest.Monkey
 # --- what is written wrongly ----------------------------------------------------------------------------------------
 
 
+KINDS = {"StateChannel": lambda: StateChannel.open(broker="b1"), "Router": lambda: Router.open(SETTINGS)}
+SETTINGS = lone_settings()
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
 @pytest.mark.filterwarnings("ignore:.*was never awaited")
-def test_not_awaited() -> None:
-    opening = StateChannel.open(broker="b1")
-    with pytest.raises(AttributeError, match=r"is not open yet and has no `lookup`: write `channel = await"):
+@each_kind
+def test_not_awaited(kind: str) -> None:
+    opening: Any = KINDS[kind]()
+    with pytest.raises(AttributeError, match=rf"not open yet and has no `lookup`: .*await {kind}\.open"):
         opening.lookup("t/n/topic")
-    with pytest.raises(AttributeError, match="'Opening' object has no attribute 'look_up'"):
+    with pytest.raises(AttributeError, match="object has no attribute 'look_up'"):
         opening.look_up("t/n/topic")
 
 
-def test_an_opening_that_is_dropped_is_warned_of() -> None:
-    with pytest.warns(RuntimeWarning, match=r"`StateChannel.open\(...\)` was never awaited: no broker was started"):
-        StateChannel.open(broker="b1")
+@each_kind
+def test_an_opening_that_is_dropped_is_warned_of(kind: str) -> None:
+    with pytest.warns(RuntimeWarning, match=rf"`{kind}\.open\(...\)` was never awaited"):
+        KINDS[kind]()
 
 
 async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> None:
@@ -181,36 +194,19 @@ async def test_one_that_was_awaited_is_not(recwarn: pytest.WarningsRecorder) -> 
 
 async def test_an_opening_opens_one_member() -> None:
     made = asyncio.Event()
-
-    async def make(begun: Callable[[StateChannel], None]) -> StateChannel:
-        await made.wait()
-        return cast("StateChannel", "the channel")
-
-    opening = Opening(make)
-
-    async def second() -> str:
+    opening = opening_of(Begun(), made)
+    first = asyncio.ensure_future(opening.__aenter__())
+    await asyncio.sleep(0)
+    for _ in ("while it is opened", "and afterwards"):
         with pytest.raises(StateChannelError) as error:
             await opening
-        assert "call `StateChannel.open` again" in error.value.hint
-        return str(error.value)
-
-    first = asyncio.ensure_future(opening._open())
-    await asyncio.sleep(0)
-    sentence = "`StateChannel.open(...)` was awaited already: it has opened its member, or is opening it."
-    assert await second() == sentence
-    made.set()
-    assert str(await first) == "the channel"
-    assert await second() == sentence
+        assert error.value.code == "opened-twice"
+        made.set()
+        await first
 
 
-async def test_one_that_failed_may_be_awaited_again() -> None:
-    opening = StateChannel.open(broker="b1", kafak={})
-    for _ in range(2):
-        with pytest.raises(ArgumentTypeError):
-            await opening
-
-
-def test_a_plain_with_says_what_to_write() -> None:
-    opening: Any = StateChannel.open(broker="b1")
-    with pytest.raises(TypeError, match=r"write `async with StateChannel\.open"), opening:
+@each_kind
+def test_a_plain_with_says_what_to_write(kind: str) -> None:
+    opening: Any = KINDS[kind]()
+    with pytest.raises(TypeError, match=rf"write `async with {kind}\.open"), opening:
         pass
