@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.keys import KeyState
     from statechannel.router import ChangesGap
     from statechannel.settings import Settings
+    from statechannel.stories.requests import Dismissals
 
 Seen = TypeVar("Seen")
 _COUNTED_EACH_S: Final = 1.0
@@ -95,6 +96,7 @@ class ApiCluster:
         self._loop = loop
         self._timeout_s = timeout_s
         self._counted: tuple[float, tuple[int, ...], Mapping[str, int]] | None = None
+        self.dismissals: Callable[[], Dismissals] = dict
         self.observe: Callable[[Sequence[Change | ChangesGap]], None] | None = None
         """Also given what `changes` yields: the page has no follower of its own."""
 
@@ -134,7 +136,7 @@ class ApiCluster:
         return await self._look(self._brokers)
 
     def _brokers(self, engine: Engine) -> tuple[list[BrokerRow], str | None]:
-        members, now_s = engine.context.members, self._host.now_s()
+        members, now_s = engine.context.members.without(self.dismissals()), self._host.now_s()
         applied = {part.partition: part.view.applied for part in engine.replicas}
         owned, silent_ms = self._owned(engine, now_s), silence_by(engine, now_s)
         return broker_rows(members, owned, applied, silent_ms), leader_of(members)

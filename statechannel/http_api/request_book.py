@@ -22,7 +22,7 @@ from statechannel.stories.requests import RequestFold
 if TYPE_CHECKING:
     from statechannel.broker.assembly import Access
     from statechannel.operations.request_record import Request
-    from statechannel.stories.requests import RequestStory
+    from statechannel.stories.requests import Dismissals, RequestStory
 
 
 SHOWN_MAX: Final = 30
@@ -105,6 +105,11 @@ class RequestBook(TailThread):
     def find(self, identifier: str) -> RequestStory | None:
         """A request that was read from the log."""
         return self._fold.stories.get(identifier)
+
+    @property
+    def dismissals(self) -> Dismissals:
+        """Lost brokers that will not come back."""
+        return self._fold.dismissals
 
     def is_expired(self, story: RequestStory) -> bool:
         """Whether brokers need not reply any more, by the log's clock."""

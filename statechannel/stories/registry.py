@@ -71,9 +71,7 @@ class Registry:
         members = self.members
         known = [dismissals.get((lost.broker, lost.incarnation)) for lost in members.lost.values()]
         dismissed = tuple(item for item in known if item is not None)
-        for item in dismissed:
-            del members.lost[item.broker]
-        return replace(self, dismissed=dismissed)
+        return replace(self, members=members.without(dismissals), dismissed=dismissed)
 
 
 Observe = Callable[[RecordRead, Mapping[str, Any]], None]

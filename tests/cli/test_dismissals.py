@@ -18,9 +18,9 @@ from statechannel.errors import ExitCode
 from statechannel.operations import outcomes
 from statechannel.operations.request_record import Reply, Request
 from statechannel.stories.registry import Registry
-from statechannel.stories.requests import Dismissal, dismissals_in
+from statechannel.stories.requests import Dismissal, RequestFold, dismissals_in
 from tests.support.doctor_facts import NOW_MS, healthy, heartbeat, registry
-from tests.support.request_world import stories
+from tests.support.request_world import logged, stories
 
 DISMISSED = Done("", "dismissed", {"incarnation": "b2-1", "last_heard_ms": 1})
 ALIVE = Rejected("broker-alive", "b2 is alive")
@@ -61,6 +61,9 @@ def test_those_that_the_leader_accepted(items: list[Request | Reply], dismissed:
     found = dismissals_in(stories(*items, at_ms=NOW_MS).values())
     assert {key: item.why for key, item in found.items()} == dismissed
     assert all((item.by, item.at_ms) == ("ann@desk", NOW_MS) for item in found.values())
+    following = RequestFold(1, keeps_args=False)  # that of the page and the API
+    following.take(logged(*items, request(9), at_ms=NOW_MS))
+    assert following.dismissals.keys() == dismissed.keys()
 
 
 def test_one_that_was_lost_again_since_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +72,9 @@ def test_one_that_was_lost_again_since_is_shown(monkeypatch: pytest.MonkeyPatch)
     seen = lost().without(dismissals)
     assert set(seen.members.lost) == {"b3"}
     assert [item.broker for item in seen.dismissed] == ["b2"]
+    members = lost().members
+    assert set(members.without(dismissals).lost) == {"b3"}
+    assert set(members.lost) == {"b2", "b3"}
 
 
 def test_status_and_doctor_say_who_dismissed_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.kafka
 
 NAMESPACE = "tenant/ns"
 QUICKER = ("membership.expiry_s=6", "safe_mode.after_s=3")
-FINDING = {"check", "severity", "checked", "what", "why", "todo"}
+FINDING = {"check", "severity", "checked", "reason", "what", "why", "todo"}
 
 
 @pytest.fixture

@@ -64,7 +64,11 @@ class PageSource:
 
     def _read(self, engine: Engine, now_s: float) -> ClusterLook:
         context = engine.context
-        members, newest_ms, at_ms = context.members, engine.presence.last_ms, now_ms()
+        members, newest_ms, at_ms = (
+            context.members.without(self._cluster.dismissals()),
+            engine.presence.last_ms,
+            now_ms(),
+        )
         silent_ms = silence_by(engine, now_s)
         applied = {part.partition: part.view.applied for part in engine.replicas}
         leader = leader_of(members)
