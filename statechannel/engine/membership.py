@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -245,12 +244,6 @@ class Membership:
         self.alive: dict[str, Member] = {}
         self.lost: dict[str, LostMember] = {}
         self.gone: dict[tuple[str, str], None] = {}
-
-    def without(self, dismissed: Container[tuple[str, str]]) -> Membership:
-        """A copy without lost processes that were dismissed, for readers."""
-        copied = copy(self)
-        copied.lost = {name: one for name, one in self.lost.items() if (name, one.incarnation) not in dismissed}
-        return copied
 
     def heard(
         self,

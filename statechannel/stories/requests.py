@@ -161,7 +161,7 @@ class RequestFold:
         keeps_args: Whether their arguments are kept, and what is wrong with them, which may be large.
 
     Attributes:
-        dismissals: The newest, also of requests that are not remembered.
+        dismissals: The newest that the leader has accepted, also of requests that are not remembered.
     """
 
     def __init__(self, remembered_max: int | None = None, *, keeps_args: bool = True) -> None:
@@ -181,8 +181,11 @@ class RequestFold:
                 story.outcome = None if isinstance(item, Progress) else item.outcome
                 if self._keeps_args and isinstance(item, Progress) and item.stage is ProgressStage.STARTED:
                     story.started = item.facts
-                for process, dismissal in dismissals_in([story]).items():
-                    remember(self.dismissals, process, dismissal, DISMISSALS_MAX)
+                incarnation = story.facts.get("incarnation")
+                is_dismissed = story.command == RequestCommand.DISMISS_BROKER and story.answer == Answer.ACCEPTED
+                if is_dismissed and story.subject and isinstance(incarnation, str):
+                    found = Dismissal(story.subject, incarnation, story.asked_ms, story.by, story.reason or "")
+                    remember(self.dismissals, (story.subject, incarnation), found, DISMISSALS_MAX)
 
     def _begin(self, request: Request, record: RecordRead) -> None:
         if request.id in self.stories:
@@ -245,19 +248,6 @@ class Dismissal(NamedTuple):
 
 Dismissals = Mapping[tuple[str, str], Dismissal]
 """By broker and incarnation."""
-
-
-def dismissals_in(stories: Iterable[RequestStory]) -> dict[tuple[str, str], Dismissal]:
-    """Those that the leader has accepted."""
-    accepted: dict[tuple[str, str], Dismissal] = {}
-    for story in sorted(stories, key=lambda story: story.changed_ms):
-        incarnation, broker = story.facts.get("incarnation"), story.subject
-        if story.command != RequestCommand.DISMISS_BROKER or story.answer != Answer.ACCEPTED:
-            continue
-        if broker and isinstance(incarnation, str):
-            dismissal = Dismissal(broker, incarnation, story.asked_ms, story.by, story.reason or "")
-            accepted.setdefault((broker, incarnation), dismissal)
-    return accepted
 
 
 PERSONS_CLAIM: Final = (

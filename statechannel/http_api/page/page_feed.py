@@ -28,6 +28,7 @@ from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS
 from statechannel.stories.incident import forged_of
+from statechannel.stories.registry import still_lost
 
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
@@ -65,7 +66,7 @@ class PageSource:
     def _read(self, engine: Engine, now_s: float) -> ClusterLook:
         context = engine.context
         members, newest_ms, at_ms = (
-            context.members.without(self._cluster.dismissals()),
+            still_lost(context.members, self._cluster.dismissals),
             engine.presence.last_ms,
             now_ms(),
         )
