@@ -24,7 +24,7 @@ from statechannel.errors import ExitCode
 from statechannel.operations.table import RequestCommand
 from statechannel.queries.channel_view import read_channel
 from statechannel.queries.connection import Connection
-from statechannel.queries.live_log import read_dismissals
+from statechannel.queries.live_log import recent_requests
 from statechannel.queries.registry import read_registry
 from statechannel.stories.registry import Registry
 
@@ -44,7 +44,7 @@ def brokers(
     connection = connect()
 
     def read() -> tuple[Draw, dict[str, Any]]:
-        registry = read_registry(connection, all_lost=True).without(read_dismissals(connection))
+        registry = read_registry(connection, all_lost=True).without(recent_requests(connection).dismissals)
         views = read_channel(connection)
         rows = members(registry, views, remarks(connection, registry.members.alive))
         document = {

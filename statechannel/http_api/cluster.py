@@ -25,6 +25,7 @@ from statechannel.queries.channel_view import (
     was_asked_for,
 )
 from statechannel.router import Router
+from statechannel.stories.registry import still_lost
 
 if TYPE_CHECKING:
     from statechannel.api.member import ChannelMember
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.keys import KeyState
     from statechannel.router import ChangesGap
     from statechannel.settings import Settings
+    from statechannel.stories.requests import Dismissals
 
 Seen = TypeVar("Seen")
 _COUNTED_EACH_S: Final = 1.0
@@ -95,6 +97,7 @@ class ApiCluster:
         self._loop = loop
         self._timeout_s = timeout_s
         self._counted: tuple[float, tuple[int, ...], Mapping[str, int]] | None = None
+        self.dismissals: Dismissals = {}
         self.observe: Callable[[Sequence[Change | ChangesGap]], None] | None = None
         """Also given what `changes` yields: the page has no follower of its own."""
 
@@ -134,7 +137,7 @@ class ApiCluster:
         return await self._look(self._brokers)
 
     def _brokers(self, engine: Engine) -> tuple[list[BrokerRow], str | None]:
-        members, now_s = engine.context.members, self._host.now_s()
+        members, now_s = still_lost(engine.context.members, self.dismissals), self._host.now_s()
         applied = {part.partition: part.view.applied for part in engine.replicas}
         owned, silent_ms = self._owned(engine, now_s), silence_by(engine, now_s)
         return broker_rows(members, owned, applied, silent_ms), leader_of(members)

@@ -52,7 +52,7 @@ class RequestBook(TailThread):
         super().__init__("requests", self._tail)
         self._access = access
         self._timeout_s = timeout_s
-        self._fold = RequestFold(remembered_max, keeps_args=False)
+        self.fold = RequestFold(remembered_max, keeps_args=False)
         self._updated = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._start = 0
@@ -94,7 +94,7 @@ class RequestBook(TailThread):
                 self._end_tail = None
 
     def _take(self, records: list[RecordRead], caught_up: bool, position: int = 0) -> None:
-        self._fold.take(records)
+        self.fold.take(records)
         read_to = records[-1].offset + 1 if records else 0
         self._position = max(self._position, read_to, position)
         if caught_up:
@@ -104,7 +104,7 @@ class RequestBook(TailThread):
 
     def find(self, identifier: str) -> RequestStory | None:
         """A request that was read from the log."""
-        return self._fold.stories.get(identifier)
+        return self.fold.stories.get(identifier)
 
     def is_expired(self, story: RequestStory) -> bool:
         """Whether brokers need not reply any more, by the log's clock."""
@@ -121,7 +121,7 @@ class RequestBook(TailThread):
 
     def newest(self) -> list[dict[str, Any]]:
         """The newest requests that persons made, for the page."""
-        return requests_shown(self._fold, now_ms())
+        return requests_shown(self.fold, now_ms())
 
     async def wait_current(self) -> None:
         """Wait until all was read that the log has now, so that a request that another process wrote is known.

@@ -47,7 +47,7 @@ def server_of(router: Router, settings: Settings, loop: asyncio.AbstractEventLoo
             remembered_max=settings.requests.remembered_max,
         )
         feed = PageFeed(PageSource(cluster), settings)
-        cluster.observe = feed.take
+        cluster.observe, cluster.dismissals = feed.take, book.fold.dismissals
         routes = every_route(cluster, hub, book, feed)
 
         def start() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from statechannel.kafka.topics import TopicAdmin, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import Headers
 from statechannel.queries.connection import Connection
-from statechannel.stories.requests import Dismissals, RequestStory, dismissals_in, stories_of
+from statechannel.stories.requests import RequestFold, RequestStory, stories_of
 
 if TYPE_CHECKING:  # requests and lookups read no export, and begin sooner without its modules
     from statechannel.audit.engine import LiveSource
@@ -387,23 +387,13 @@ def read_requests(connection: Connection) -> Mapping[str, RequestStory]:
         return stories_of(tail.records(tail.span()))
 
 
-def recent_requests(connection: Connection) -> Collection[RequestStory]:
-    """Requests as old as the lost brokers that are shown, and at least of the last hour.
-
-    Raises:
-        StateChannelError: It cannot be read.
-    """
+def recent_requests(connection: Connection) -> RequestFold:
+    """Requests as old as the lost brokers that are shown, at least of the last hour; none where they cannot be read."""
+    fold = RequestFold()
     back_s = max(_LEAST_BACK_S, connection.settings.membership.lost_shown_s)
-    with open_tail(connection, Topic.REQUESTS, 0) as tail:
-        return stories_of(tail.records(tail.span(from_time_ms=now_ms() - round(back_s * 1_000)))).values()
-
-
-def read_dismissals(connection: Connection) -> Dismissals:
-    """Dismissals of lost brokers; empty if it cannot be read, which `doctor` reports."""
-    try:
-        return dismissals_in(recent_requests(connection))
-    except StateChannelError:
-        return {}
+    with suppress(StateChannelError), open_tail(connection, Topic.REQUESTS, 0) as tail:
+        fold.take(tail.records(tail.span(from_time_ms=now_ms() - round(back_s * 1_000))))
+    return fold
 
 
 def extension_requests(connection: Connection, extension: str, ask: str) -> Iterator[RequestStory]:

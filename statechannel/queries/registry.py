@@ -118,9 +118,11 @@ class RegistryReader:
         self._whole = whole
         membership = connection.settings.membership
         self._interval_s, self._expiry_s = membership.interval_s, membership.expiry_s
+        self._as_of_ms = 0
         self._fold = RegistryFold(
             self._expiry_s,
             observe=observe,
+            clock=lambda: self._as_of_ms,
             lost_shown_s=membership.lost_shown_s if whole else None,
             positions=positions,
         )
@@ -139,7 +141,7 @@ class RegistryReader:
         if not (fold.anybody and (not awaited or fold.is_fresh(awaited))):
             if not self._whole:
                 self._whole, self._read_to = True, None
-                self._fold = fold = RegistryFold(self._expiry_s)
+                self._fold = fold = RegistryFold(self._expiry_s, clock=lambda: self._as_of_ms)
                 self.take()
             if awaited and not fold.is_fresh(awaited):
                 fold.doubt(awaited)
@@ -156,6 +158,7 @@ class RegistryReader:
         with self._connection.reporter.waiting("listening for heartbeats", listen_s) as tick:
             for batch in self._tail.follow(self._read_to or 0, stop=lambda: time.monotonic() > ends_s):
                 tick("")
+                self._as_of_ms = now_ms()
                 if batch:
                     self._read_to = batch[-1].offset + 1
                 if fold.hear(batch) and not fold.unsure:
@@ -164,6 +167,7 @@ class RegistryReader:
 
     def take(self) -> None:
         """Apply what has come since the last reading, and conclude nothing of who is silent."""
+        self._as_of_ms = now_ms()  # nobody is silent for the time that it takes to read an hour of heartbeats
         with notify_if_slow(self._connection):
             if self._read_to is not None:
                 span = self._tail.span(start=self._read_to)

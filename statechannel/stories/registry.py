@@ -7,6 +7,7 @@ is the newest, and Kafka's time is known from records that arrive as they are wr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -71,9 +72,14 @@ class Registry:
         members = self.members
         known = [dismissals.get((lost.broker, lost.incarnation)) for lost in members.lost.values()]
         dismissed = tuple(item for item in known if item is not None)
-        for item in dismissed:
-            del members.lost[item.broker]
-        return replace(self, dismissed=dismissed)
+        return replace(self, members=still_lost(members, dismissals), dismissed=dismissed)
+
+
+def still_lost(members: Membership, dismissals: Dismissals) -> Membership:
+    """The members without lost processes that were dismissed, for readers."""
+    copied = copy(members)
+    copied.lost = {name: one for name, one in members.lost.items() if (name, one.incarnation) not in dismissals}
+    return copied
 
 
 Observe = Callable[[RecordRead, Mapping[str, Any]], None]

@@ -15,6 +15,7 @@ from statechannel.operations import outcomes, request_record
 from statechannel.operations.outcomes import Answer
 from statechannel.operations.request_record import Progress, ProgressStage, Request
 from statechannel.operations.table import RequestCommand
+from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead
 
 DEFAULTS: Final = "defaults"
@@ -149,18 +150,25 @@ def request_digest(command: str, args: Mapping[str, Any]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+DISMISSALS_MAX: Final = 1_000
+
+
 class RequestFold:
     """Stories of the newest requests, by id.
 
     Args:
         remembered_max: How many; None: all.
         keeps_args: Whether their arguments are kept, and what is wrong with them, which may be large.
+
+    Attributes:
+        dismissals: The newest that the leader has accepted, also of requests that are not remembered.
     """
 
     def __init__(self, remembered_max: int | None = None, *, keeps_args: bool = True) -> None:
         self._most = remembered_max
         self._keeps_args = keeps_args
         self.stories: OrderedDict[str, RequestStory] = OrderedDict()
+        self.dismissals: dict[tuple[str, str], Dismissal] = {}
 
     def take(self, records: Iterable[RecordRead]) -> None:
         """Apply records of the topic, in order."""
@@ -173,6 +181,11 @@ class RequestFold:
                 story.outcome = None if isinstance(item, Progress) else item.outcome
                 if self._keeps_args and isinstance(item, Progress) and item.stage is ProgressStage.STARTED:
                     story.started = item.facts
+                incarnation = story.facts.get("incarnation")
+                is_dismissed = story.command == RequestCommand.DISMISS_BROKER and story.answer == Answer.ACCEPTED
+                if is_dismissed and story.subject and isinstance(incarnation, str):
+                    found = Dismissal(story.subject, incarnation, story.asked_ms, story.by, story.reason or "")
+                    remember(self.dismissals, (story.subject, incarnation), found, DISMISSALS_MAX)
 
     def _begin(self, request: Request, record: RecordRead) -> None:
         if request.id in self.stories:
@@ -235,19 +248,6 @@ class Dismissal(NamedTuple):
 
 Dismissals = Mapping[tuple[str, str], Dismissal]
 """By broker and incarnation."""
-
-
-def dismissals_in(stories: Iterable[RequestStory]) -> dict[tuple[str, str], Dismissal]:
-    """Those that the leader has accepted."""
-    accepted: dict[tuple[str, str], Dismissal] = {}
-    for story in sorted(stories, key=lambda story: story.changed_ms):
-        incarnation, broker = story.facts.get("incarnation"), story.broker
-        if story.command != RequestCommand.DISMISS_BROKER or story.answer != Answer.ACCEPTED:
-            continue
-        if broker is not None and isinstance(incarnation, str):
-            dismissal = Dismissal(broker, incarnation, story.asked_ms, story.by, story.reason or "")
-            accepted.setdefault((broker, incarnation), dismissal)
-    return accepted
 
 
 PERSONS_CLAIM: Final = (

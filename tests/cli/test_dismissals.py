@@ -17,10 +17,10 @@ from statechannel.engine.commands import Done, Outcome, Rejected
 from statechannel.errors import ExitCode
 from statechannel.operations import outcomes
 from statechannel.operations.request_record import Reply, Request
-from statechannel.stories.registry import Registry
-from statechannel.stories.requests import Dismissal, dismissals_in
+from statechannel.stories.registry import Registry, still_lost
+from statechannel.stories.requests import Dismissal, Dismissals, RequestFold
 from tests.support.doctor_facts import NOW_MS, healthy, heartbeat, registry
-from tests.support.request_world import stories
+from tests.support.request_world import logged
 
 DISMISSED = Done("", "dismissed", {"incarnation": "b2-1", "last_heard_ms": 1})
 ALIVE = Rejected("broker-alive", "b2 is alive")
@@ -34,6 +34,12 @@ def request(number: int, **args: Any) -> Request:
 def reply(number: int, outcome: Outcome) -> Reply:
     answer = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome).value}
     return Reply(f"id-{number}", "b1", "b1-1", answer)
+
+
+def dismissals(*items: Request | Reply) -> Dismissals:
+    fold = RequestFold()
+    fold.take(logged(*items, at_ms=NOW_MS))
+    return fold.dismissals
 
 
 def lost() -> Registry:
@@ -58,26 +64,29 @@ def lost_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_those_that_the_leader_accepted(items: list[Request | Reply], dismissed: Mapping[Any, str]) -> None:
-    found = dismissals_in(stories(*items, at_ms=NOW_MS).values())
+    found = dismissals(*items)
     assert {key: item.why for key, item in found.items()} == dismissed
     assert all((item.by, item.at_ms) == ("ann@desk", NOW_MS) for item in found.values())
+    following = RequestFold(1, keeps_args=False)  # that of the page and the API
+    following.take(logged(*items, request(9)))
+    assert following.dismissals.keys() == dismissed.keys()
 
 
 def test_one_that_was_lost_again_since_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     lost_for_an_hour(monkeypatch)
-    dismissals = {key: Dismissal(*key, NOW_MS) for key in (("b2", "b2-1"), ("b3", "b3-0"))}
-    seen = lost().without(dismissals)
+    known = {key: Dismissal(*key, NOW_MS) for key in (("b2", "b2-1"), ("b3", "b3-0"))}
+    seen = lost().without(known)
     assert set(seen.members.lost) == {"b3"}
     assert [item.broker for item in seen.dismissed] == ["b2"]
+    members = lost().members
+    assert (set(still_lost(members, known).lost), set(members.lost)) == ({"b3"}, {"b2", "b3"})
 
 
 def test_status_and_doctor_say_who_dismissed_it(monkeypatch: pytest.MonkeyPatch) -> None:
     lost_for_an_hour(monkeypatch)
-    dismissals = dismissals_in(
-        stories(request(0, broker="b2", reason="disk gone"), reply(0, DISMISSED), at_ms=NOW_MS).values()
-    )
+    known = dismissals(request(0, broker="b2", reason="disk gone"), reply(0, DISMISSED))
     seen = registry(*BEATS)
-    facts = replace(healthy(), **seen | {"registry": seen["registry"].without(dismissals)})
+    facts = replace(healthy(), **seen | {"registry": seen["registry"].without(known)})
     (warning,) = (finding for finding in examine(CHECKS, facts) if "not back" in finding.what)
     assert "b3" in warning.what
     assert "b2" not in warning.what

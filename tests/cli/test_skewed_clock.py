@@ -43,7 +43,7 @@ class Kafka:
         self.behind_s, self.beating = behind_s, beating
         self.log: list[RecordRead] = []
         self.opened = self.delivered = 0
-        self.followed_s = 0.0
+        self.followed_s = self.reading_s = 0.0
         self.clock_is_right = True
 
     def now_ms(self) -> int:
@@ -67,6 +67,7 @@ class Kafka:
             self.write(broker, until_ago_s + back)
 
     def span(self, *, start: int = 0, from_time_ms: int | None = None) -> Any:
+        self.asked_ms = self.now_ms()
         return SimpleNamespace(start=start, from_ms=from_time_ms, end=len(self.log))
 
     def records(self, span: Any) -> list[RecordRead]:
@@ -75,6 +76,7 @@ class Kafka:
         if span.from_ms is not None:
             read = list(dropwhile(lambda record: record.timestamp_ms < span.from_ms, read))
         self.delivered += len(read)
+        time.sleep(self.reading_s)
         return read
 
     def follow(self, start: int, stop: Callable[[], bool]) -> Iterator[list[RecordRead]]:
@@ -141,6 +143,13 @@ def test_where_a_heartbeat_is_fresh_nobody_listens(use: Callable[[Kafka], Kafka]
     kafka.write_minutes("b2", until_ago_s=20)
     assert set(registry.read_registry(CONNECTION).members.alive) == {"b1"}
     assert (kafka.followed_s, kafka.opened) == (0, 1)
+
+
+def test_nobody_is_silent_for_the_time_that_reading_takes(use: Callable[[Kafka], Kafka]) -> None:
+    kafka = use(Kafka())
+    kafka.write_minutes("b1")
+    kafka.reading_s = 0.1
+    assert registry.read_registry(CONNECTION).read_at_ms <= kafka.asked_ms
 
 
 def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafka]) -> None:

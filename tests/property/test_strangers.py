@@ -45,7 +45,7 @@ from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import SideRecord
 from statechannel.protocol.view import View
-from statechannel.stories.requests import dismissals_in, stories_of
+from statechannel.stories.requests import stories_of
 from tests.property.test_core_codec import SOUND
 from tests.property.test_loaddata_junk import places, replaced
 from tests.support import decision_records, doctor_facts
@@ -122,7 +122,6 @@ def fold_registry(values: list[bytes]) -> None:
 
 def fold_requests(values: list[bytes]) -> None:
     stories = stories_of(reads(Topic.REQUESTS, values, ID.encode()))
-    dismissals_in(stories.values())
     for story in stories.values():
         orjson.dumps(
             [story.destination, story.reason, story.flow, story.subject, story.result, story.answer, story.bundle]

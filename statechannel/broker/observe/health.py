@@ -97,7 +97,7 @@ def _hooks(host: Host) -> HealthCheck:
 
 
 _OF_TOPICS = ("head-lost", "topic-unfit", "topic-differs")
-_OWN = (
+OWN = (
     "kafka-silent", "newer-format", *_OF_TOPICS, "safe-mode", "loop-blocked", "hook-fails", "kafka-refuses", "kafka-throttles",
 )  # fmt: skip
 
@@ -116,7 +116,7 @@ def known_conditions(host: Host) -> list[Occurrence]:
         "topics": host.topics.facts(),
         "brokers": [] if member is None else [{**alive_row(member, 0, {}, 0, leading=False), **own}],
     }
-    return current(facts, NO_LIMITS, (kind for kind in CONDITIONS if kind.code in _OWN))
+    return current(facts, NO_LIMITS, (kind for kind in CONDITIONS if kind.code in OWN))
 
 
 _MODES = {

@@ -28,7 +28,7 @@ from statechannel.stories.processes import RegistryStory
 from statechannel.stories.registry import Registry
 
 if TYPE_CHECKING:
-    from statechannel.conditions.facts import Facts
+    from statechannel.conditions.facts import Facts, Occurrence
 
 
 class Failed(NamedTuple):
@@ -186,6 +186,7 @@ class DoctorFinding(NamedTuple):
         what: The finding, with its figures.
         why: Consequences. Empty without a problem.
         todo: Next step, if possible a command. Empty if nothing is to be done.
+        reason: The condition that it is, as `status` and the page name it; None: it is none.
     """
 
     severity: Severity
@@ -195,6 +196,13 @@ class DoctorFinding(NamedTuple):
     check: str = ""
     checked: bool = True
     title: str = ""
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, severity: Severity, condition: Occurrence, more: str = "") -> DoctorFinding:
+        """A condition, its sentence with `more` at the end."""
+        words = (condition.message + more, condition.consequence, condition.next_step)
+        return cls(severity, *words, reason=condition.code)
 
 
 ok, info, warning, error, critical = (partial(DoctorFinding, severity) for severity in Severity)
@@ -262,6 +270,7 @@ def finding_fields(finding: DoctorFinding) -> dict[str, Any]:
         "check": finding.check,
         "severity": finding.severity.value,
         "checked": finding.checked,
+        "reason": finding.reason,
         "what": finding.what,
         "why": finding.why,
         "todo": finding.todo,
@@ -300,7 +309,7 @@ class ConditionExtension:
             yield error(f"cannot be read: {raised}", "It was not checked.", raised.hint)
         else:
             for item in current(cast("Facts", known), ConditionLimits.of(facts.settings), self.kinds):
-                yield DoctorFinding(SEVERITIES[item.severity], item.message, item.consequence, item.next_step)
+                yield DoctorFinding.of(SEVERITIES[item.severity], item)
 
 
 SEVERITIES: Final = {

@@ -62,17 +62,12 @@ def heard(code: str, facts: DoctorFacts) -> list[Occurrence]:
     return current_of(code, known, ConditionLimits.of(facts.settings))
 
 
-def finding(severity: Severity, condition: Occurrence, more: str = "") -> DoctorFinding:
-    """A condition as a finding, its sentence with `more` at the end."""
-    return DoctorFinding(severity, condition.message + more, condition.consequence, condition.next_step)
-
-
 Read = Callable[[str, DoctorFacts], list[Occurrence]]
 
 
 def listed(facts: DoctorFacts, read: Read, severity: Severity, *codes: str) -> Iterator[DoctorFinding]:
     """The conditions of these kinds."""
-    return (finding(severity, condition) for code in codes for condition in read(code, facts))
+    return (DoctorFinding.of(severity, condition) for code in codes for condition in read(code, facts))
 
 
 def view(code: str, severity: Severity, read: Read) -> Callable[[DoctorFacts], Iterator[DoctorFinding]]:
@@ -86,7 +81,7 @@ def others(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     conditions = current(cast("Facts", facts.status), ConditionLimits.of(facts.settings), kinds)
     worse = reasons_of(conditions)
     for condition in conditions:
-        yield finding(Severity.ERROR if condition in worse else Severity.WARNING, condition)
+        yield DoctorFinding.of(Severity.ERROR if condition in worse else Severity.WARNING, condition)
 
 
 def unreadable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -106,13 +101,13 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     for nobody in heard("no-broker", facts):
         last = seen.last_lost
         ago = "" if last is None else f"; the last one was {last.broker}, {_ago(seen.read_at_ms - last.last_heard_ms)}"
-        yield finding(Severity.CRITICAL if facts.status.get("bundles") else Severity.ERROR, nobody, ago)
+        yield DoctorFinding.of(Severity.CRITICAL if facts.status.get("bundles") else Severity.ERROR, nobody, ago)
     at_ms = seen.read_at_ms
     outdated = {broker for partition in _stopped(facts) for broker in _cannot_read(facts, partition)}
     for code in ("broker-lost", "broker-suspect", "safe-mode"):
         for condition in heard(code, facts):
             if not outdated.issuperset(condition.facts.get("brokers", (None,))):
-                yield finding(Severity.WARNING, condition)
+                yield DoctorFinding.of(Severity.WARNING, condition)
     for item in seen.dismissed:
         yield info(f"{item.sentence} ({_ago(at_ms - item.at_ms)}), after it had been lost")
     yield from listed(facts, heard, Severity.ERROR, "duplicate-id")
@@ -142,10 +137,10 @@ def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Versions of the brokers, and the formats that they read."""
     for condition in heard("versions", facts):
-        yield finding(Severity.INFO, condition)._replace(todo="")
+        yield DoctorFinding.of(Severity.INFO, condition)._replace(todo="")
     for partition, condition in zip(_stopped(facts), of_log("newer-format", facts), strict=True):
         behind = _cannot_read(facts, partition)
-        yield finding(Severity.CRITICAL, condition, f", which {_some(behind)} cannot read" if behind else "")
+        yield DoctorFinding.of(Severity.CRITICAL, condition, f", which {_some(behind)} cannot read" if behind else "")
     if facts.nobody and not _stopped(facts):
         yield _NOBODY
 
@@ -187,7 +182,7 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     for condition in heard("no-leader", facts):
         without_ms = condition.facts["for_ms"]
         long = without_ms is None or without_ms > 2 * facts.settings.kafka.session_timeout_ms
-        yield finding(Severity.ERROR if long else Severity.WARNING, condition)
+        yield DoctorFinding.of(Severity.ERROR if long else Severity.WARNING, condition)
     if len(leading) > 1:
         yield warning(
             f"several brokers claim leadership: {_some(leading)}",
@@ -206,7 +201,7 @@ def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if facts.nobody and not conditions:
         yield _NOBODY
     for condition in conditions:
-        yield finding(Severity.CRITICAL, condition)._replace(
+        yield DoctorFinding.of(Severity.CRITICAL, condition)._replace(
             todo=f"{condition.next_step} The finding ends after an hour."
         )
 
@@ -244,7 +239,7 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     yield from listed(facts, of_log, Severity.WARNING, "loop-blocked", "hook-fails")
     for condition in of_log("broker-late", facts):
         late = [row["lag_ms"] or 0 for row in facts.status["brokers"]]
-        yield finding(Severity.ERROR if max(late) > limit_ms else Severity.WARNING, condition)
+        yield DoctorFinding.of(Severity.ERROR if max(late) > limit_ms else Severity.WARNING, condition)
 
 
 def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -268,7 +263,7 @@ def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             severity, more = Severity.ERROR, f" The alarm is at {duration(alarm_ms)} of a lag of {duration(lag_ms)}."
         else:
             severity, more = Severity.WARNING, " The leader repairs it if it can."
-        yield finding(severity, condition)._replace(why=condition.consequence + more)
+        yield DoctorFinding.of(severity, condition)._replace(why=condition.consequence + more)
 
 
 def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -278,7 +273,7 @@ def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         stuck = condition.facts["age_ms"] > 1_000 * repair.in_flight_limit_s + 2_000 * repair.interval_s
         late = f" The leader should have repaired them after {repair.in_flight_limit_s:g} s." if stuck else ""
         severity = Severity.ERROR if stuck else Severity.WARNING
-        yield finding(severity, condition)._replace(why=condition.consequence + late)
+        yield DoctorFinding.of(severity, condition)._replace(why=condition.consequence + late)
 
 
 def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -301,7 +296,7 @@ def _unserved(facts: DoctorFacts, condition: Occurrence, severity: Severity) -> 
     """Bundles that no broker serves: of this severity while there are brokers."""
     if facts.nobody:
         return critical(condition.message, "No broker serves them.", "Start brokers.")
-    return finding(severity, condition)
+    return DoctorFinding.of(severity, condition)
 
 
 def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -309,7 +304,7 @@ def declines(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     memory_s = facts.settings.repair.decline_memory_s
     for code, severity in (("bundles-declined", Severity.CRITICAL), ("declined-by-some", Severity.WARNING)):
         for condition in of_log(code, facts):
-            yield finding(severity, condition, condition.brief)
+            yield DoctorFinding.of(severity, condition, condition.brief)
     for row in facts.status.get("declines", ()):
         if not row["waiting"] and row["age_ms"] > LATELY_MS:
             continue

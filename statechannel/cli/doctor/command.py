@@ -51,7 +51,7 @@ from statechannel.protocol.log import Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.queries.channel_view import read_channel
 from statechannel.queries.connection import Connection
-from statechannel.queries.live_log import naming_address, notify_if_slow, open_tail, read_dismissals
+from statechannel.queries.live_log import naming_address, notify_if_slow, open_tail, recent_requests
 from statechannel.queries.registry import LogClock, log_bounds, positions_lost
 from statechannel.settings import Settings, SettingsError
 from statechannel.stories.processes import RegistryStory
@@ -346,7 +346,7 @@ def _registry(
         newest_ms = now_ms() - story.newest_ms if story.newest_ms else None
         if fold.silent:
             _listen(tail, span.end, fold, clock, 2 * membership.interval_s)
-        registry = fold.registry().without(read_dismissals(connection))
+        registry = fold.registry().without(recent_requests(connection).dismissals)
         return registry, ClockFacts(clock.ahead_ms, newest_ms)
 
 

@@ -25,7 +25,7 @@ from statechannel.clocks import duration, moment, now_ms
 from statechannel.conditions.facts import NO_TOPIC_FACTS, ChannelHealth, ConditionLimits, TopicFacts
 from statechannel.engine.membership import Member
 from statechannel.engine.proven_positions import ProvenPositions
-from statechannel.errors import ExitCode, StateChannelError, UsageError
+from statechannel.errors import ExitCode, UsageError
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
 from statechannel.operations.outcomes import Answer
@@ -41,7 +41,7 @@ from statechannel.replay.survey import FormatStop
 from statechannel.stories.incident import Incident, IncidentKind, seconds
 from statechannel.stories.processes import RegistryStory
 from statechannel.stories.registry import Registry, RegistryFold
-from statechannel.stories.requests import Dismissal, RequestStory, dismissals_in
+from statechannel.stories.requests import Dismissal, RequestStory
 
 app = commands()
 
@@ -386,12 +386,9 @@ class RequestIncidents(NamedTuple):
 
 def requests_of_last_hour(connection: Connection) -> RequestIncidents:
     """Drains, dismissals and requesters in the requests topic; empty if it cannot be read, which `doctor` reports."""
-    try:
-        requests = recent_requests(connection)
-    except StateChannelError:
-        return RequestIncidents()
-    requesters = {story.id: story.by for story in requests if story.by}
-    return RequestIncidents(drains_of(requests), requesters, dismissals_in(requests))
+    fold = recent_requests(connection)
+    stories = fold.stories.values()
+    return RequestIncidents(drains_of(stories), {story.id: story.by for story in stories if story.by}, fold.dismissals)
 
 
 def drains_of(requests: Iterable[RequestStory]) -> list[Incident]:

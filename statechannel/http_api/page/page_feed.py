@@ -28,6 +28,7 @@ from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS
 from statechannel.stories.incident import forged_of
+from statechannel.stories.registry import still_lost
 
 if TYPE_CHECKING:
     from statechannel.broker.changes import Change
@@ -64,7 +65,11 @@ class PageSource:
 
     def _read(self, engine: Engine, now_s: float) -> ClusterLook:
         context = engine.context
-        members, newest_ms, at_ms = context.members, engine.presence.last_ms, now_ms()
+        members, newest_ms, at_ms = (
+            still_lost(context.members, self._cluster.dismissals),
+            engine.presence.last_ms,
+            now_ms(),
+        )
         silent_ms = silence_by(engine, now_s)
         applied = {part.partition: part.view.applied for part in engine.replicas}
         leader = leader_of(members)

@@ -289,8 +289,6 @@ class PageView:
             "place": self.journal.place,
             "newest_ms": self.journal.steps[-1].at_ms if self.journal.steps else None,
             "lag_ms": round(1_000 * look.lag_s),
-            "whole_from": self.journal.whole_from,
-            "positions": {str(partition): offset for partition, offset in sorted(look.applied.items())},
         }
 
     def _brokers(self, look: ClusterLook, owned: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -303,7 +301,9 @@ class PageView:
                 "bundles": owned.get(row["broker"], 0),
                 "lag_records": row["lag_records"] if (row["lag_records"] or 0) > _LAG_SHOWN else 0,
                 "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
-                "silent": look.away_since_ms is None and row["heard_ago_ms"] >= self._limits.suspect_ms,
+                "silent": _is_alive(row)
+                and look.away_since_ms is None
+                and row["heard_ago_ms"] >= self._limits.suspect_ms,
                 "coming": coming[row["broker"]],
                 "leaving": leaving[row["broker"]],
                 "came": self._moves.came[row["broker"]],
