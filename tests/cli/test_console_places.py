@@ -70,6 +70,15 @@ COLOURED_ROWS = """name => {
 }"""
 
 
+def test_brokers_have_their_colours_in_a_table_that_came_before_them(browser, busy):
+    with opened(browser, busy, bypass_csp=True) as seen:
+        seen.page.set_viewport_size({"width": 1280, "height": 3_000})
+        for _ in range(3):
+            seen.page.reload()
+            seen.shows("#bundle-rows", "b2")
+            seen.page.wait_for_function("!document.querySelector('#bundle-rows .swatch.others')")
+
+
 def test_a_large_map_has_bands_shares_one_broker_and_the_outage(browser):
     """Of 2,000 bundles a cell each is no picture; red is what nobody served."""
     with (
@@ -80,9 +89,9 @@ def test_a_large_map_has_bands_shares_one_broker_and_the_outage(browser):
         page.focus("#heat-box")
         page.keyboard.press("End")
         seen.shows("#heat-tip", "acme/orders, 2,000 bundles: b10 10 %, b9 10 %")
-        assert page.evaluate(COLOURED_ROWS, "--bad") == 0
+        assert page.evaluate(COLOURED_ROWS, "--gap") == 0
         world.take(*world.lose("b3", now_ms() - 7_000, now_ms() - 1_000))
-        page.wait_for_function(f"({COLOURED_ROWS})('--bad') > 20")
+        page.wait_for_function(f"({COLOURED_ROWS})('--gap') > 20")
         seen.shows("#heat-legend", "b3")
         before = page.evaluate(COLOURED_ROWS, "--o2")
         page.locator("#heat-legend").get_by_role("button", name="b1", exact=True).click()
@@ -105,9 +114,9 @@ def test_a_map_of_many_bundles_a_row_hides_none_and_leads_to_each(browser):
         page, bundle = seen.page, list(world.owners)[40]
         seen.shows("#heat-legend", "A row is 32 bundles")
         page.focus("#heat-box")
-        assert page.evaluate(COLOURED_ROWS, "--bad") == 0
+        assert page.evaluate(COLOURED_ROWS, "--gap") == 0
         world.take(world.change(bundle, State.ASSIGNING, None, "b2"))
-        page.wait_for_function(f"({COLOURED_ROWS})('--bad') > 0")
+        page.wait_for_function(f"({COLOURED_ROWS})('--gap') > 0")
         page.keyboard.press("End")
         seen.shows("#heat-tip", "acme/orders, 4,096 bundles: not served 1, ")
         world.take(world.change(bundle, State.ASSIGNED, None, "b77"))

@@ -55,7 +55,7 @@ class HeatChart {
     if (!model || !width || !height) return;
     const scale = Math.min(2, devicePixelRatio || 1), style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.paint = Object.fromEntries(["card", "ink", "soft", "bad", "faint", "line", "warn"].map((name) => [name, colour(name)]));
+    this.paint = Object.fromEntries(["card", "ink", "soft", "gap", "faint", "line", "warn"].map((name) => [name, colour(name)]));
     [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];
     const pen = (this.pen = canvas.getContext("2d", { alpha: false }));
     pen.scale(scale, scale);
@@ -124,7 +124,7 @@ class HeatChart {
     if (model.by !== "owner") {
       let most = 0;
       for (let at = row; at < Math.min(row + step, model.rows.length); at += 1) most = Math.max(most, model.strength(column, at) ?? -1);
-      if (model.strength(column, row) === undefined && !most) { pen.globalAlpha = 1; pen.fillStyle = this.hatch ??= this.hatching(); } else { pen.globalAlpha = Math.max(0, most); pen.fillStyle = model.by === "gaps" ? paint.bad : paint.warn; }
+      if (model.strength(column, row) === undefined && !most) { pen.globalAlpha = 1; pen.fillStyle = this.hatch ??= this.hatching(); } else { pen.globalAlpha = Math.max(0, most); pen.fillStyle = model.by === "gaps" ? paint.gap : paint.warn; }
       pen.fillRect(x, y, width, height);
       return;
     }
@@ -147,7 +147,7 @@ class HeatChart {
     pen.fillStyle = owner === -1 || isOther || owner < 0 ? paint.soft : this.colours[owner];
     pen.fillRect(x, y, width, height);
     pen.globalAlpha = 1;
-    if (lost) { pen.fillStyle = paint.bad; pen.fillRect(x, y, Math.min(width, Math.max(1.5, width * Math.max(0.25, lost / (sum || 1)))), height); }
+    if (lost) { pen.fillStyle = paint.gap; pen.fillRect(x, y, Math.min(width, Math.max(1.5, width * Math.max(0.25, lost / (sum || 1)))), height); }
     if (!changes) return;
     const line = Math.max(1, Math.round(width / 8));
     pen.globalAlpha = 0.8;
@@ -182,7 +182,7 @@ class HeatChart {
     }
     for (const [, owner, high, height, isOther] of drawn.sort((a, b) => a[0] - b[0])) {
       pen.globalAlpha = owner === -2 ? 1 : owner < 0 ? 0.2 : isOther ? 0.16 : 1;
-      pen.fillStyle = owner === -2 ? paint.bad : owner < 0 || isOther ? paint.soft : this.colours[owner];
+      pen.fillStyle = owner === -2 ? paint.gap : owner < 0 || isOther ? paint.soft : this.colours[owner];
       pen.fillRect(x, high, width, height);
     }
     pen.globalAlpha = 1;

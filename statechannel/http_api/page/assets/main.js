@@ -60,7 +60,10 @@ function take(message) {
 
 function draw() {
   frame = 0;
-  if (dirty.has("colours")) setColours(shown.colours);
+  if (dirty.has("colours")) {
+    setColours(shown.colours);
+    tables.recolour();
+  }
   if (dirty.has("brokers") || dirty.has("loads") || dirty.has("decisions")) state.brokers = (shown.brokers ?? []).map((row) => ({ ...row, load: loadOf(row.broker) }));
   tables.drawBrokers(shown.brokers ?? []);
   if (shown.head) cursor.newest = shown.head.place;
