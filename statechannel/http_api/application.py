@@ -7,6 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +42,8 @@ _KEY_SHOWN_CHARS: Final = 255
 _ONCE: Final = frozenset({"host", "authorization", "idempotency-key"})
 """Headers of which a proxy may take another one than this process, so that two are not one."""
 _BURST: Final = 2.0
+_ADMITTED_S: Final = 2.0
+"""Time between two looks at the caller of an answer that takes long."""
 _UNKNOWN: Final = "unknown"
 STRICT_HEADERS: Final[Mapping[str, str]] = {
     "Cache-Control": "no-store",
@@ -135,13 +138,13 @@ class _Endpoint:
         self._settings = settings
         self._access = access
 
-    async def serve(self, request: Request) -> Response:
+    async def serve(self, request: Request) -> ASGIApp:
         """Answer a request; nothing that a handler raises passes."""
         try:
             call = await self._checked(request)
             if self._route.acts:
                 self._log_action(call, request)
-            answer = await self._answer(call)
+            answer = await self._answer(call, request)
             if self._is_open(answer):
                 answer.document["leader_api"] = await self._leader_api()
         except ProblemError as problem:
@@ -156,7 +159,7 @@ class _Endpoint:
             _log.exception("http-handler-failed", route=self._route.name)
             return problem_response(ProblemError("internal-error", f"{self._route.name} failed"), request.scope)
         if isinstance(answer.document, Response):
-            return answer.document
+            return partial(self._stream, answer.document, request)
         return Response(dumped(answer.document), answer.status, dict(answer.headers), JSON)
 
     @staticmethod
@@ -187,9 +190,8 @@ class _Endpoint:
 
     async def _checked(self, request: Request) -> ApiCall:
         route, headers = self._route, _headers_of(request.scope)
-        caller = await identify(self._access, request.scope)
         # Its role comes first: what a caller may not do needs no answer on how it would be done right.
-        ApiCall(caller, {}, None, None, {}).require(route.role, route.name)
+        caller = await self._caller(request)
         asked, sent = request.query_params.multi_items(), {} if route.body is None else await self._document(request)
         if route.body_in_query and isinstance(sent, dict):
             asked, sent = [], _unique([*asked, *sent.items()])
@@ -198,6 +200,11 @@ class _Endpoint:
         query = None if route.query is None else parsed(route.query, _unique(asked))
         body = None if route.body is None else parsed(route.body, sent)
         return ApiCall(caller, request.path_params, query, body, headers)
+
+    async def _caller(self, request: Request) -> Caller:
+        caller = await identify(self._access, request.scope)
+        ApiCall(caller, {}, None, None, {}).require(self._route.role, self._route.name)
+        return caller
 
     async def _document(self, request: Request) -> Any:
         try:
@@ -220,9 +227,27 @@ class _Endpoint:
                 raise ProblemError("body-too-large", f"the body has more than {most} bytes")
         return bytes(content)
 
-    async def _answer(self, call: ApiCall) -> ApiAnswer:
+    async def _while_admitted(self, long: Awaitable[Any], request: Request) -> Any:
+        """What takes long; it ends where its caller is refused meanwhile, as a token can expire or be withdrawn."""
+        task = asyncio.ensure_future(long)
+        try:
+            while not (await asyncio.wait({task}, timeout=_ADMITTED_S))[0]:
+                await self._caller(request)
+            return await task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _stream(self, stream: Response, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._while_admitted(stream(scope, receive, send), request)
+        except ProblemError:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _answer(self, call: ApiCall, request: Request) -> ApiAnswer:
         if not self._route.bounds_time:
-            return await self._route.handler(call)
+            answer: ApiAnswer = await self._while_admitted(self._route.handler(call), request)
+            return answer
         try:
             async with asyncio.timeout(self._settings.answer_timeout_s):
                 return await self._route.handler(call)

@@ -33,7 +33,7 @@ _ALGORITHMS: Final = frozenset(
 _KEY_TYPES: Final = frozenset({"RSA", "EC", "OKP"})
 _CLAIMS: Final = ["iss", "aud", "exp", "sub"]
 _SUBJECT: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
-_LEEWAY_S: Final = 30.0
+LEEWAY_S: Final = 30.0
 _FETCH_S: Final = 5.0
 _WAIT_S: Final = 2 * _FETCH_S
 """Longest wait of a request for keys: there are two documents to fetch."""
@@ -90,7 +90,7 @@ class OidcCallers:
                 algorithms=[algorithm],
                 audience=self._audience,
                 issuer=self._issuer,
-                leeway=_LEEWAY_S,
+                leeway=LEEWAY_S,
                 options={"require": _CLAIMS, "enforce_minimum_key_length": True},
             )
             if not _SUBJECT.fullmatch(claims["sub"]):

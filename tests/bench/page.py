@@ -16,7 +16,8 @@ from tests.bench.measure import Figure, Load, percentile
 from tests.support.browsers import running_browser
 
 BUNDLES = 65_536
-RATE_PER_S = 500
+RATE_PER_S = 10
+STORM_PER_S = 500
 PAGES = 20
 SECONDS = 20.0
 WARM_S = 4.0
@@ -97,7 +98,7 @@ def run(bundles: int = BUNDLES) -> list[Figure]:
     """The floor first: the same process makes the same changes, and no page is served."""
     process, load = PageProcess(bundles), Load()
     try:
-        floor = process.ask("run", RATE_PER_S, SECONDS / 2, True)
+        floor, storm_floor = (process.ask("run", rate, SECONDS / 2, True) for rate in (RATE_PER_S, STORM_PER_S))
         url = process.ask("begin")
         for _ in range(PAGES):
             httpx.get(f"{url}/v1").raise_for_status()
@@ -111,12 +112,15 @@ def run(bundles: int = BUNDLES) -> list[Figure]:
             before = sum(read_bytes)
             share = process.ask("run", RATE_PER_S, SECONDS, False)
             a_page = (sum(read_bytes) - before) / PAGES / SECONDS
+            calm = process.ask("run", 0, SECONDS / 2, False)
+            storm = process.ask("run", STORM_PER_S, SECONDS, False)
             most_bytes = process.ask("resident")
+            held = process.ask("held")
         delays_ms, busy = _in_browser(process, url)
     finally:
         process.close()
     notes = {
-        "bundles": bundles,
+        "bundles": held,
         "changes/s": RATE_PER_S,
         "pages": PAGES,
         "floor": round(floor, 4),
@@ -128,7 +132,9 @@ def run(bundles: int = BUNDLES) -> list[Figure]:
         Figure("page.state-to-pixel.p99", percentile(delays_ms, 0.99), "ms", aim="<= 500", load=str(load)),
         Figure("page.main-thread", 100 * busy, "% of the time", aim="<= 20", load=str(load)),
         Figure("page.broker.no-page", 100 * (alone - floor), "% of a core", load=str(load)),
+        Figure("page.broker.calm", 100 * (calm - floor), "% of a core", aim="<= 2", load=str(load)),
         Figure("page.broker.pages", 100 * (share - floor), "% of a core", aim="<= 2", load=str(load)),
+        Figure("page.broker.storm", 100 * (storm - storm_floor), "% of a core", load=str(load)),
         Figure("page.memory.kept", (kept_bytes - bare_bytes) / mib, "MiB", load=str(load)),
         Figure("page.memory.pages", (most_bytes - bare_bytes) / mib, "MiB", aim="<= 10", load=str(load)),
     ]  # fmt: skip
@@ -142,11 +148,11 @@ def _in_browser(process: PageProcess, url: str) -> tuple[list[float], float]:
         page.wait_for_selector("html[data-ready=yes]", state="attached")
         metrics = page.context.new_cdp_session(page)
         metrics.send("Performance.enable")
-        process.ask("run", RATE_PER_S, WARM_S, False)
+        process.ask("run", STORM_PER_S, WARM_S, False)
         page.evaluate(_WATCH)
         process.ask("sent")
         before = _task_s(metrics)
-        process.ask("run", RATE_PER_S, SECONDS, False)
+        process.ask("run", STORM_PER_S, SECONDS, False)
         busy = (_task_s(metrics) - before) / SECONDS
         page.wait_for_timeout(1_000)
         drawn = page.evaluate("window.drawn")

@@ -60,7 +60,7 @@ class ChangeSource:
 
 
 def main() -> None:
-    """Answer commands, a line each: `run RATE SECONDS DROP`, `resident`, `begin` (serve), `feed`, `sent`, `end`."""
+    """Answer commands, a line each: `run RATE SECONDS DROP`, `resident`, `begin` (serve), `feed`, `held`, `sent`, `end`."""
     bundles = int(sys.argv[1])
     world = PageWorld(BROKERS, bundles, page_each_s=0.25, page_topics_s=15, page_past_max=0, requests_per_s=10_000)
     source = ChangeSource(world)
@@ -78,7 +78,12 @@ def main() -> None:
             server = HttpServer(world.settings.http, world.served, broker="b1")
             answer = server.start()
         elif command == "feed":
+            world.source.log = [
+                world.change(next(iter(world.owners)), State.ASSIGNED, None, "b1")
+            ]  # its log is not read from the beginning
             world.begin_feed()
+        elif command == "held":
+            answer = 0 if world.feed is None else len(world.feed.view.journal.table)
         elif command == "run":
             per_s, seconds, drop = given
             before_s, began_s = time.process_time(), time.monotonic()

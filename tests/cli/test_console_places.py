@@ -2,6 +2,7 @@
 
 from urllib.parse import quote
 
+from statechannel.protocol.states import State
 from tests.cli.test_console_page import browser, busy, opened, quiet_world  # noqa: F401
 from tests.support.page_incidents import cordon
 from tests.support.page_server import now_ms
@@ -58,17 +59,28 @@ def test_times_are_of_utc_or_of_the_reader(browser, busy):
         seen.shows("#time-text", local)
 
 
+COLOURED_ROWS = """name => {
+  const map = document.getElementById("heat-map"), rows = new Set();
+  const { data, width } = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+  const paint = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const wanted = [1, 3, 5].map((at) => parseInt(paint.slice(at, at + 2), 16));
+  for (let at = 0; at < data.length; at += 4)
+    if (wanted.every((part, of) => data[at + of] === part)) rows.add(at / 4 / width | 0);
+  return rows.size;
+}"""
+
+
+def test_brokers_have_their_colours_in_a_table_that_came_before_them(browser, busy):
+    with opened(browser, busy, bypass_csp=True) as seen:
+        seen.page.set_viewport_size({"width": 1280, "height": 3_000})
+        for _ in range(3):
+            seen.page.reload()
+            seen.shows("#bundle-rows", "b2")
+            seen.page.wait_for_function("!document.querySelector('#bundle-rows .swatch.others')")
+
+
 def test_a_large_map_has_bands_shares_one_broker_and_the_outage(browser):
     """Of 2,000 bundles a cell each is no picture; red is what nobody served."""
-    rows = """name => {
-      const map = document.getElementById("heat-map"), rows = new Set();
-      const { data, width } = map.getContext("2d").getImageData(0, 0, map.width, map.height);
-      const paint = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-      const wanted = [1, 3, 5].map((at) => parseInt(paint.slice(at, at + 2), 16));
-      for (let at = 0; at < data.length; at += 4)
-        if (wanted.every((part, of) => data[at + of] === part)) rows.add(at / 4 / width | 0);
-      return rows.size;
-    }"""
     with (
         quiet_world(brokers=10, bundles=2_000, page_past_max=0, page_column_s=1) as world,
         opened(browser, world, bypass_csp=True) as seen,
@@ -77,18 +89,48 @@ def test_a_large_map_has_bands_shares_one_broker_and_the_outage(browser):
         page.focus("#heat-box")
         page.keyboard.press("End")
         seen.shows("#heat-tip", "acme/orders, 2,000 bundles: b10 10 %, b9 10 %")
-        assert page.evaluate(rows, "--bad") == 0
+        assert page.evaluate(COLOURED_ROWS, "--gap") == 0
         world.take(*world.lose("b3", now_ms() - 7_000, now_ms() - 1_000))
-        page.wait_for_function(f"({rows})('--bad') > 20")
+        page.wait_for_function(f"({COLOURED_ROWS})('--gap') > 20")
         seen.shows("#heat-legend", "b3")
-        before = page.evaluate(rows, "--o2")
+        before = page.evaluate(COLOURED_ROWS, "--o2")
         page.locator("#heat-legend").get_by_role("button", name="b1", exact=True).click()
-        assert page.evaluate(rows, "--o2") == 0 < before
-        assert page.evaluate(rows, "--o1") > 20
+        assert page.evaluate(COLOURED_ROWS, "--o2") == 0 < before
+        assert page.evaluate(COLOURED_ROWS, "--o1") > 20
         page.focus("#heat-box")
         for _ in range(9):
             page.keyboard.press("+")
         seen.shows("#heat-tip", "acme/orders/0x")
         page.keyboard.press("0")
         seen.shows("#heat-tip", "2,000 bundles")
+        assert [text for text in seen.errors if "willReadFrequently" not in text] == []
+
+
+def test_a_map_of_many_bundles_a_row_hides_none_and_leads_to_each(browser):
+    with (
+        quiet_world(brokers=10, bundles=65_536, page_past_max=0, page_column_s=1) as world,
+        opened(browser, world, bypass_csp=True) as seen,
+    ):
+        page, bundle = seen.page, list(world.owners)[40]
+        seen.shows("#heat-legend", "A row is 32 bundles")
+        page.focus("#heat-box")
+        assert page.evaluate(COLOURED_ROWS, "--gap") == 0
+        world.take(world.change(bundle, State.ASSIGNING, None, "b2"))
+        page.wait_for_function(f"({COLOURED_ROWS})('--gap') > 0")
+        page.keyboard.press("End")
+        seen.shows("#heat-tip", "acme/orders, 4,096 bundles: not served 1, ")
+        world.take(world.change(bundle, State.ASSIGNED, None, "b77"))
+        page.locator("#heat-legend").get_by_role("button", name="b77", exact=True).click()
+        swatch = page.locator("#heat-legend button[aria-pressed=true] .swatch").get_attribute("class").split()[-1]
+        assert page.evaluate(COLOURED_ROWS, f"--{swatch}") > 0, "whoever stands out is seen with one bundle, too"
+        page.focus("#heat-box")
+        page.keyboard.press("End")
+        page.keyboard.press("Enter")
+        page.wait_for_function("!document.getElementById('heat-legend').innerText.includes('A row is')")
+        for _ in range(10):
+            page.keyboard.press("+")
+        seen.shows("#heat-tip", "acme/orders/0x")
+        assert "after it" not in page.inner_text("#heat-tip")
+        page.keyboard.press("0")
+        seen.shows("#heat-legend", "A row is 32 bundles")
         assert [text for text in seen.errors if "willReadFrequently" not in text] == []

@@ -2,7 +2,9 @@
 // the axis of time. Where rows are too many to be seen, a band shows the shares of its owners; a part of it can be zoomed into.
 // The model: {rows, columns, room, from, width, first_ms, owners, bands, by, cell, strength}. `from` is the number of the first column,
 // whose time is `from * width` ms (and `first_ms` more); `room` is how many columns are drawn at least. `cell(column, row)` is
-// [owner, share in percent, changes, part of the time without service]; an owner of -1 waits for a lookup, -2 is not served.
+// {parts, changes, gap}: `parts` are pairs of an owner and how many bundles of the row it has, the worst and the largest first; an
+// owner of -1 waits for a lookup, -2 is not served; `gap` is the part of the time without service. A row is named by its first
+// bundle; `each` is how many bundles a row has at most.
 // `by` is "owner", or something of which `strength(column, row)` is 0 to 1, or undefined where it is not known.
 class HeatChart {
   constructor(canvas, { clock, colourOf, move, open, drawn = () => {} }) {
@@ -24,11 +26,20 @@ class HeatChart {
   static AXIS = 20;
   static STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 10800e3, 21600e3, 43200e3, 86400e3, 172800e3, 604800e3];
 
-  set(model) {
-    const before = this.model;
+  set(model, view = null) {
+    const before = this.model, isOther = !before || before.rows.length !== model.rows.length || before.rows[0] !== model.rows[0];
     this.model = model;
-    if (!before || before.rows.length !== model.rows.length || before.rows[0] !== model.rows[0]) this.view = null;
+    if (isOther) {
+      const row = this.at ? model.rows.indexOf(before.rows[this.at[1]]) : -1;
+      [this.view, this.at] = [view, row < 0 ? null : [Math.min(this.at[0], model.columns - 1), row]];
+    }
     this.draw();
+    if (isOther) this.tell();
+  }
+
+  // What is at the cursor.
+  tell() {
+    if (this.at) this.moved(...this.at, this.parts.find((one) => one.isShared && one.start <= this.at[1] && this.at[1] < one.end) ?? null);
   }
 
   window() {
@@ -44,7 +55,7 @@ class HeatChart {
     if (!model || !width || !height) return;
     const scale = Math.min(2, devicePixelRatio || 1), style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.paint = Object.fromEntries(["card", "ink", "soft", "bad", "faint", "line", "warn"].map((name) => [name, colour(name)]));
+    this.paint = Object.fromEntries(["card", "ink", "soft", "gap", "faint", "line", "warn"].map((name) => [name, colour(name)]));
     [canvas.width, canvas.height] = [Math.round(width * scale), Math.round(height * scale)];
     const pen = (this.pen = canvas.getContext("2d", { alpha: false }));
     pen.scale(scale, scale);
@@ -113,16 +124,30 @@ class HeatChart {
     if (model.by !== "owner") {
       let most = 0;
       for (let at = row; at < Math.min(row + step, model.rows.length); at += 1) most = Math.max(most, model.strength(column, at) ?? -1);
-      if (model.strength(column, row) === undefined && !most) { pen.globalAlpha = 1; pen.fillStyle = this.hatch ??= this.hatching(); } else { pen.globalAlpha = Math.max(0, most); pen.fillStyle = model.by === "gaps" ? paint.bad : paint.warn; }
+      if (model.strength(column, row) === undefined && !most) { pen.globalAlpha = 1; pen.fillStyle = this.hatch ??= this.hatching(); } else { pen.globalAlpha = Math.max(0, most); pen.fillStyle = model.by === "gaps" ? paint.gap : paint.warn; }
       pen.fillRect(x, y, width, height);
       return;
     }
-    const [owner, share, changes, gap = 0] = model.cell(column, row), isOther = this.marked !== null && model.owners[owner] !== this.marked;
-    pen.globalAlpha = owner === -1 ? 0.15 : owner < 0 ? 1 : isOther ? 0.14 : 0.35 + (0.65 * share) / 100;
-    pen.fillStyle = owner === -1 ? paint.soft : owner < 0 ? paint.bad : isOther ? paint.soft : this.colours[owner];
+    // Of rows that share a pixel, the worst: nobody's gap and no bundle of the broker that stands out is lost by that.
+    const marked = model.owners.indexOf(this.marked);
+    let sum = 0, lost = 0, own = 0, first = null, changes = 0;
+    for (let at = row; at < Math.min(row + step, model.rows.length); at += 1) {
+      const one = model.cell(column, at);
+      if (!first) { const all = one.parts.reduce((total, [, bundles]) => total + bundles, 0), [of, bundles] = one.parts.find(([of]) => of !== -2) ?? one.parts[0]; first = [of, bundles / (all || 1)]; }
+      changes = Math.max(changes, one.changes);
+      for (const [owner, bundles] of one.parts) {
+        sum += bundles;
+        if (owner === -2) lost += bundles;
+        if (owner === marked) own += bundles;
+      }
+      if (one.gap >= HeatChart.GAP) lost += one.gap;
+    }
+    const owner = own ? marked : first[0], isOther = this.marked !== null && !own, part = own ? own / sum : first[1];
+    pen.globalAlpha = owner === -1 ? 0.15 : isOther ? 0.14 : 0.35 + 0.65 * part;
+    pen.fillStyle = owner === -1 || isOther || owner < 0 ? paint.soft : this.colours[owner];
     pen.fillRect(x, y, width, height);
     pen.globalAlpha = 1;
-    if (gap >= HeatChart.GAP) { pen.fillStyle = paint.bad; pen.fillRect(x, y, Math.max(1.5, width * gap), height); }
+    if (lost) { pen.fillStyle = paint.gap; pen.fillRect(x, y, Math.min(width, Math.max(1.5, width * Math.max(0.25, lost / (sum || 1)))), height); }
     if (!changes) return;
     const line = Math.max(1, Math.round(width / 8));
     pen.globalAlpha = 0.8;
@@ -131,31 +156,34 @@ class HeatChart {
     pen.globalAlpha = 1;
   }
 
-  // Of a band and a column: how many rows each owner has. The one that stands out is the lowest, as one reads sizes from there.
+  // Of a band and a column: how many bundles each owner has. The one that stands out is the lowest, as one reads sizes from there.
   counted(part, column) {
-    const sums = new Map();
-    const add = (owner, amount) => sums.set(owner, (sums.get(owner) ?? 0) + amount);
+    const sums = new Map(), add = (owner, amount) => sums.set(owner, (sums.get(owner) ?? 0) + amount);
     for (let row = part.start; row < part.end; row += 1) {
-      const [owner, share, , gap = 0] = this.model.cell(column, row), most = owner < 0 ? 1 : share / 100;
-      if (gap >= HeatChart.GAP) { add(-2, 1); continue; }
-      add(owner, most);
-      if (most < 1) add(-3, 1 - most);
+      const { parts, gap = 0 } = this.model.cell(column, row);
+      if (gap >= HeatChart.GAP) add(-2, 1);
+      else for (const [owner, bundles] of parts) add(owner, bundles);
     }
     const marked = this.model.owners.indexOf(this.marked), rank = (owner) => (owner === -2 ? 1e9 : owner < 0 ? 1e8 - owner : owner === marked ? -1 : this.ranks[owner]);
-    return [...sums].sort((a, b) => rank(a[0]) - rank(b[0]));
+    return [...sums].filter(([, amount]) => amount).sort((a, b) => rank(a[0]) - rank(b[0]));
   }
 
   shares(part, column, x, width) {
-    const { pen, paint, model } = this, all = part.end - part.start;
+    const { pen, paint, model } = this, counted = this.counted(part, column), all = counted.reduce((sum, [, amount]) => sum + amount, 0), drawn = [];
+    const top = Math.round(part.y);
     let y = part.y + part.height;
-    for (const [owner, amount] of this.counted(part, column)) {
-      const exact = (amount / all) * part.height, isOther = this.marked !== null && model.owners[owner] !== this.marked;
+    for (const [owner, amount] of counted) {
+      // A small part that is not served, or of the owner that stands out, is seen still, and parts have no seams.
+      const exact = (amount / all) * part.height, isMarked = this.marked !== null && model.owners[owner] === this.marked, least = owner === -2 || isMarked ? 2 : 0;
+      const low = Math.max(Math.round(y), top + least);
       y -= exact;
-      // A small part that is not served is seen still, and parts have no seams.
-      const upper = Math.max(Math.round(part.y), Math.round(y)), height = Math.max(owner === -2 ? 2 : 0, Math.round(y + exact) - upper);
+      const high = Math.max(top, Math.min(Math.round(y), low - least));
+      drawn.push([least, owner, high, low - high, this.marked !== null && !isMarked]);
+    }
+    for (const [, owner, high, height, isOther] of drawn.sort((a, b) => a[0] - b[0])) {
       pen.globalAlpha = owner === -2 ? 1 : owner < 0 ? 0.2 : isOther ? 0.16 : 1;
-      pen.fillStyle = owner === -2 ? paint.bad : owner < 0 || isOther ? paint.soft : this.colours[owner];
-      pen.fillRect(x, upper, width, height);
+      pen.fillStyle = owner === -2 ? paint.gap : owner < 0 || isOther ? paint.soft : this.colours[owner];
+      pen.fillRect(x, high, width, height);
     }
     pen.globalAlpha = 1;
   }
@@ -186,7 +214,7 @@ class HeatChart {
     };
     for (const part of parts) {
       if (part.each >= 12) {
-        for (let row = part.start; row < part.end; row += 1) write(model.rows[row], part.y + (row - part.start + 0.5) * part.each, part.each);
+        for (let row = part.start; row < part.end; row += 1) write(`${model.rows[row]}${model.each > 1 ? ` +${model.each - 1}` : ""}`, part.y + (row - part.start + 0.5) * part.each, part.each);
       } else if (part.name) write(part.name, part.y + Math.min(part.height / 2, 40), part.height);
       if (part.y > 0 && part.height > 3) { pen.fillStyle = paint.ink; pen.globalAlpha = 0.5; pen.fillRect(0, Math.round(part.y) - 1, this.gutter + this.wide, 1); pen.globalAlpha = 1; }
     }
@@ -253,7 +281,7 @@ class HeatChart {
   zoomTo(view) {
     this.view = view;
     this.draw();
-    if (this.at) this.moved(...this.at, this.parts.find((one) => one.isShared && one.start <= this.at[1] && this.at[1] < one.end) ?? null);
+    this.tell();
   }
 
   // By half around the cursor, in time and rows.
@@ -281,7 +309,7 @@ class HeatChart {
       const [top, bottom, first, last] = this.window();
       this.at = [Math.min(Math.max(to[0], Math.ceil(first), 0), Math.ceil(last) - 1, this.model.columns - 1), Math.min(Math.max(to[1], top), bottom - 1)];
       this.draw();
-      this.moved(...this.at, this.parts.find((one) => one.isShared && one.start <= this.at[1] && this.at[1] < one.end) ?? null);
+      this.tell();
     } else if (event.key === "Enter") this.open();
     else if (event.key === "+" || event.key === "=") this.zoom(0.5);
     else if (event.key === "-") this.zoom(2);

@@ -31,7 +31,7 @@ function drawHeat() {
   heat.map.style.height = `${Math.min(HEAT_MOST, Math.max(HEAT_ROW, rows.length * HEAT_ROW)) + HEAT_AXIS}px`;
   heat.chart.set({
     rows: rows.map((row) => row.name), columns, from: 0, width, first_ms, owners: heatOwners, bands: heatField("order") === "name", by: byOwner ? "owner" : "gaps",
-    cell: (column, row) => [rows[row].owners[column], 100, 0, (rows[row].gapAt.get(column) ?? 0) / width],
+    cell: (column, row) => ({ parts: [[rows[row].owners[column], 1]], changes: 0, gap: (rows[row].gapAt.get(column) ?? 0) / width }),
     strength: (column, row) => { const ms = rows[row].gapAt.get(column); return ms === undefined ? 0 : GAP_STEPS.find(([most]) => ms <= most)[2]; },
   });
   heatLegend(byOwner);

@@ -248,6 +248,14 @@ class LiveBundleTable:
         """Where the bundles of a namespace, by its number, begin and end in `keys`."""
         return bisect_left(self.keys, number << _LOWER_BITS), bisect_left(self.keys, (number + 1) << _LOWER_BITS)
 
+    def place_of(self, number: int, bound: tuple[str, int] | None) -> int:
+        """Where in `keys` the bundles of a namespace, by its number, reach a namespace and lower bound; None: their end."""
+        first, last = self.span(number)
+        name = self.namespaces[number]
+        if bound is None or name < bound[0]:
+            return last
+        return first if name > bound[0] else bisect_left(self.keys, number << _LOWER_BITS | bound[1], first, last)
+
     def of_namespace(self, namespace: str) -> list[tuple[int, int, Holding]]:
         """The same of one namespace."""
         number = self._numbers.get(namespace)

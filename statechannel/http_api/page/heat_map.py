@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statechannel.protocol.states import State
@@ -14,11 +15,15 @@ if TYPE_CHECKING:
     from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
 
 ROWS_MAX: Final = 2_048
+ROWS_WITHIN_MAX: Final = 4_096
+"""Rows of a map of a part of the bundles."""
 COLUMNS_MAX: Final = 120
 UNASKED: Final = -1
 """No broker has it: it was not looked up, or it waits for the next lookup."""
 UNSERVED: Final = -2
 """It is between two owners, or its owner is lost."""
+HeatBound = tuple[str, int]
+"""A namespace and a lower bound."""
 _CHANGES_MAX: Final = 9_999
 _OWNERS_MORE: Final = 64
 _GROWN: Final = 2
@@ -28,28 +33,41 @@ _GROWN: Final = 2
 class RowLayout:
     """Which bundles each row has: neighbours by namespace and lower bound, equally many in each row.
 
+    Args:
+        within: Namespace and lower bound of the first bundle, and of the first one after the last; None: all of them.
+
     Attributes:
         names: First bundle of each row.
     """
 
-    def __init__(self, table: LiveBundleTable) -> None:
+    def __init__(self, table: LiveBundleTable, within: tuple[HeatBound, HeatBound | None] | None = None) -> None:
         order = sorted(range(len(table.namespaces)), key=table.namespaces.__getitem__)
         self._ranks = array("I", [0] * len(order))
         for rank, number in enumerate(order):
             self._ranks[number] = rank
         parts = [(number, *table.span(number)) for number in order]
+        most = ROWS_MAX
+        if within is not None:
+            most, (start, end) = ROWS_WITHIN_MAX, within
+            parts = [(number, table.place_of(number, start), table.place_of(number, end)) for number in order]
         self.bundles = sum(last - first for _, first, last in parts)
-        step = max(1, -(-self.bundles // ROWS_MAX))
+        step = max(1, -(-self.bundles // most))
         self.bounds, self.names = array("Q"), list[str]()
         before = 0
         for number, first, last in parts:
             # A namespace begins a row of its own, unless there are too many of them.
-            for at in range(first + (-before % step if len(parts) > ROWS_MAX else 0), last, step):
+            for at in range(first + (-before % step if len(parts) > most else 0), last, step):
                 key = table.keys[at]
                 self.bounds.append(self._ranks[number] << 32 | (key & 0xFFFFFFFF))
                 held = table.get(key)
                 self.names.append("" if held is None else table.name_of(key, held[0]))
             before += last - first
+        ends = [
+            self._ranks[number] << 32 | (table.keys[last - 1] & 0xFFFFFFFF)
+            for number, first, last in parts
+            if first < last
+        ]
+        self._span = None if within is None or not ends else (self.bounds[0], ends[-1])
         self._names_version = table.names_version
         self.bundles_per_row = step
 
@@ -58,7 +76,10 @@ class RowLayout:
         number = key >> 32
         if not self.bounds or number >= len(self._ranks):
             return -1
-        return max(0, bisect_right(self.bounds, self._ranks[number] << 32 | (key & 0xFFFFFFFF)) - 1)
+        at = self._ranks[number] << 32 | (key & 0xFFFFFFFF)
+        if self._span is not None and not self._span[0] <= at <= self._span[1]:
+            return -1
+        return max(0, bisect_right(self.bounds, at) - 1)
 
     def fits(self, table: LiveBundleTable) -> bool:
         """Whether the rows are about equal still."""
@@ -70,14 +91,18 @@ class HeatCell(NamedTuple):
     """One row in one column.
 
     Attributes:
-        owner: Number of the broker that has most of its bundles; UNASKED, UNSERVED.
-        share: Of them, in percent.
+        owners: By turns the number of a broker, UNASKED or UNSERVED, and how many bundles of the row it has: first
+            UNSERVED, so that no merging of bundles hides a gap, then whoever has most.
         changes: How often, in that time, one of its bundles got another owner: also where it is back at its end.
     """
 
-    owner: int
-    share: int
+    owners: tuple[int, ...]
     changes: int
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """As the page has it."""
+        return *self.owners[:2], self.changes, *self.owners[2:]
 
 
 class RangeHeatMap:
@@ -100,12 +125,13 @@ class RangeHeatMap:
         self._numbers: dict[str, int] = {}
         self._counts: list[Counter[int]] = [Counter() for _ in layout.names]
         self._changes = Counter[int]()
-        self._columns: deque[Sequence[HeatCell]] = deque(maxlen=COLUMNS_MAX - 1)
+        self._columns: deque[list[HeatCell]] = deque(maxlen=COLUMNS_MAX - 1)
         self._open = self._shown = at_ms // width_ms
         self._touched = set(range(len(layout.names)))
-        self._stirred = True
+        self._stirred = set(self._touched)  # rows whose cell differs from that of the newest whole column
         self._lost: Mapping[str, int] = {}
-        self._gaps = set[int]()  # rows whose owner was lost, in the open column
+        # By row: bundles whose owner was lost in the open column, with their next owner.
+        self._gaps: dict[int, dict[int, int]] = {}
         self.corrections = 0
         for key, _, holding in table.rows():
             row = layout.row_of(key)
@@ -138,17 +164,14 @@ class RangeHeatMap:
             return False
         for _ in range(min(column - self._open, COLUMNS_MAX)):
             # Columns without a change share one list.
-            quiet = not self._changes and self._columns and not self._stirred
-            self._columns.append(self._columns[-1] if quiet else self._cells())
-            self._stirred = bool(self._changes or self._gaps)  # its cells differ from the next ones by these
+            cells = self._columns[-1] if self._columns and not self._stirred else self._cells()
+            self._stirred = self._changes.keys() | self._gaps.keys()  # the next cells differ from these
             self._changes.clear()
-            if self._gaps:
-                self._columns[-1] = [
-                    cell._replace(owner=UNSERVED) if row in self._gaps else cell
-                    for row, cell in enumerate(self._columns[-1])
-                ]
-                self._gaps.clear()
+            for row, gaps in self._gaps.items():
+                cells[row] = _unserved(cells[row], Counter(gaps.values()))
                 self.corrections += 1
+            self._gaps.clear()
+            self._columns.append(cells)
         self._open = column
         return True
 
@@ -158,9 +181,11 @@ class RangeHeatMap:
         if row < 0:
             return
         counts, lost, heard_ms = self._counts[row], step.note.lost, step.note.last_heard_ms
-        if lost is not None and heard_ms is not None and self._cell(row).owner in (UNSERVED, self._numbers.get(lost)):
+        if lost is not None and heard_ms is not None:
             self._correct(lost, heard_ms, [row])
-            self._gaps.add(row)
+            self._gaps.setdefault(row, {})[step.key] = UNSERVED
+        if step.after is not None and step.key in self._gaps.get(row, ()):
+            self._gaps[row][step.key] = self._number(step.after)
         if step.before is not None:
             counts[self._number(step.before)] -= 1
         if step.after is not None:
@@ -168,7 +193,7 @@ class RangeHeatMap:
         if step.before is not None and step.after is not None and step.after.owner not in (None, step.before.owner):
             self._changes[row] += 1  # a hand-over is one change, whatever lies between the owners
         self._touched.add(row)
-        self._stirred = True
+        self._stirred.add(row)
 
     def document(self) -> dict[str, Any]:
         """All of it: of each column only the cells that differ from the column before, or had changes."""
@@ -192,22 +217,26 @@ class RangeHeatMap:
         if not self._touched and self._shown == self._open:
             return None
         self._shown = self._open
-        cells = [[row, *self._cell(row)] for row in sorted(self._touched)]
+        cells = [[row, *self._cell(row).fields] for row in sorted(self._touched)]
         self._touched.clear()
         return {"column": self._open, "cells": cells}
 
     def _cells(self) -> list[HeatCell]:
-        return [self._cell(row) for row in range(len(self._counts))]
+        if not self._columns:
+            return [self._cell(row) for row in range(len(self._counts))]
+        cells = list(self._columns[-1])
+        for row in self._stirred:
+            cells[row] = self._cell(row)
+        return cells
 
     def _cell(self, row: int) -> HeatCell:
         counts = self._counts[row]
-        whole = sum(counts.values())
-        changes = min(self._changes[row], _CHANGES_MAX)
-        if whole <= 0:
-            return HeatCell(UNASKED, 0, changes)
-        owner, most = max(counts.items(), key=lambda item: (item[1], item[0]))
-        lost = owner >= 0 and self.owners[owner] in self._lost
-        return HeatCell(UNSERVED if lost else owner, round(100 * most / whole), changes)
+        for name in self._lost:
+            number = self._numbers.get(name)
+            if number is not None and counts[number]:
+                counts = counts.copy()
+                counts[UNSERVED] += counts.pop(number)
+        return HeatCell(_in_order(counts), min(self._changes[row], _CHANGES_MAX))
 
     def lose(self, brokers: Mapping[str, int]) -> None:
         """These are lost, no others, each since it was last heard: since then no broker serves their bundles."""
@@ -215,27 +244,43 @@ class RangeHeatMap:
             for name in brokers.keys() - self._lost.keys():
                 self._correct(name, brokers[name], range(len(self._counts)))
             self._lost = brokers
-            self._stirred = True
-            self._touched = set(range(len(self._counts)))
+            self._stirred = set(range(len(self._counts)))
+            self._touched = set(self._stirred)
 
     def _correct(self, owner: str, since_ms: int, rows: Sequence[int]) -> None:
         """Older columns of these rows name an owner that was lost then."""
-        number = self._numbers.get(owner)
+        number = self._numbers.get(owner, UNASKED)
         for at in range(max(0, since_ms // self.width_ms - self.first), len(self._columns)):
-            if wrong := [row for row in rows if self._columns[at][row].owner == number]:
+            if wrong := [row for row in rows if number >= 0 and number in self._columns[at][row].owners[::2]]:
                 cells = list(self._columns[at])
                 for row in wrong:
-                    cells[row] = cells[row]._replace(owner=UNSERVED)
+                    cells[row] = _unserved(cells[row], {number: self.layout.bundles_per_row})
                 self._columns[at], self.corrections = cells, self.corrections + 1
+
+
+def _in_order(counts: Mapping[int, int]) -> tuple[int, ...]:
+    known = sorted((owner != UNSERVED, -bundles, owner) for owner, bundles in counts.items() if bundles > 0)
+    return tuple(chain.from_iterable((owner, -bundles) for _, bundles, owner in known)) or (UNASKED, 0)
+
+
+def _unserved(cell: HeatCell, bundles: Mapping[int, int]) -> HeatCell:
+    """The same where so many bundles of these owners were not served."""
+    counts = Counter(dict(zip(cell.owners[::2], cell.owners[1::2], strict=True)))
+    for owner, number in bundles.items():
+        if owner != UNSERVED:
+            taken = min(number, counts[owner])
+            counts[owner] -= taken
+            counts[UNSERVED] += taken
+    return cell._replace(owners=_in_order(counts))
 
 
 def _differing(last: Sequence[HeatCell | None], cells: Sequence[HeatCell]) -> list[list[int]]:
     if last is cells:
         return []
     return [
-        [row, *cell]
+        [row, *cell.fields]
         for row, (before, cell) in enumerate(zip(last, cells, strict=True))
-        if cell.changes or before is None or before[:2] != cell[:2]
+        if cell.changes or before is None or before.owners != cell.owners
     ]
 
 
@@ -246,6 +291,7 @@ def heat_map_of(
     *,
     until: int | None = None,
     losses: Sequence[tuple[int, Mapping[str, int]]] = (),
+    within: tuple[HeatBound, HeatBound | None] | None = None,
 ) -> RangeHeatMap:
     """The map of the changes that a journal has.
 
@@ -253,8 +299,9 @@ def heat_map_of(
         now_ms: End of the newest column.
         until: Number of the last change that is taken; None: all.
         losses: The brokers that are lost from each time on, the oldest first.
+        within: As `RowLayout` takes it.
     """
-    layout = RowLayout(journal.table)
+    layout = RowLayout(journal.table, within)
     before = journal.as_of(journal.whole_from)
     first_ms = journal.steps[0].at_ms if journal.steps else now_ms
     heat = RangeHeatMap(journal.table if before is None else before, layout, width_ms, min(first_ms, now_ms))

@@ -41,6 +41,8 @@ _log = SafeLogger(__name__)
 
 UNWATCHED_S: Final = 2.0
 """Without open pages the members are looked at no more often."""
+QUIET_S: Final = 1.0
+"""Where nothing changes, pages hear no more often that they show what is."""
 _WAITING_MAX: Final = 100_000
 _DEBTS_MAX: Final = 1_000
 _PROGRESS_MAX: Final = 240
@@ -189,7 +191,7 @@ class PageFeed:
         self._turn = asyncio.Event()
         self._opened = asyncio.Event()  # a page that is opened does not wait for the next look
         self._tasks: list[asyncio.Task[None]] = []
-        self._read_due_s = 0.0
+        self._read_due_s = self._quiet_due_s = 0.0
         self._reading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -291,12 +293,15 @@ class PageFeed:
             if (data := orjson.dumps(section, default=str)) != self._sent.get(name)
         }
         self._sent |= fresh
-        cells = self.view.heat_changes()
+        cells, now_s = self.view.heat_changes(), time.monotonic()
         if self.view.heat_layout != self._layout:
             self._layout = self.view.heat_layout
             fresh["heat"] = orjson.dumps(self.view.heat())
         elif cells is not None:
             fresh["cells"] = orjson.dumps(cells)
+        if not fresh and now_s < self._quiet_due_s:
+            return
+        self._quiet_due_s = now_s + QUIET_S
         self._number += 1
         self._delta = _event(self._number, fresh)
         self._announce()
@@ -323,7 +328,7 @@ class PageFeed:
         self.readers += 1
         try:
             yield b": statechannel page\n\n"
-            turn = self._turn
+            turn, self._quiet_due_s = self._turn, 0.0
             self._opened.set()
             await self._wait(turn)
             known = -1

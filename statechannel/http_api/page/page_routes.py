@@ -106,6 +106,8 @@ class HeatQuery(RequestModel):
 
     place: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of the last change; default: the newest.")
     at_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="End of the newest column (ms since 1970).")
+    start: str | None = Field(None, max_length=NAME_MAX, description="First bundle; default: all of them.")
+    end: str | None = Field(None, max_length=NAME_MAX, description="With `start`: the bundle after the last.")
 
 
 class ReportsQuery(RequestModel):
@@ -284,12 +286,19 @@ class PageReads:
         return ApiAnswer({"asked": name, "bundle": bundle, "row": row, "history": history, "whole": journal.is_whole})
 
     async def bundles(self, call: ApiCall) -> ApiAnswer:
+        def rows() -> ApiAnswer:
+            view = self._feed.view
+            loads = (self._feed.topic_sections.get("loads") or {}).get("bundles", ())
+            return ApiAnswer(bundle_rows(view.journal.table, call.query, view.alive, view.unserved, loads))
+
+        return self._kept(call.query.model_dump_json(), rows)
+
+    def _kept(self, key: str, make: Callable[[], ApiAnswer]) -> ApiAnswer:
         """Pages that ask the same within a second get the same answer: it walks all bundles."""
-        key, now_s, view = call.query.model_dump_json(), time.monotonic(), self._feed.view
+        now_s = time.monotonic()
         made_s, answer = self._tables.get(key, (0.0, ApiAnswer({})))
         if now_s - made_s > _TABLE_KEPT_S:
-            loads = (self._feed.topic_sections.get("loads") or {}).get("bundles", ())
-            answer = ApiAnswer(bundle_rows(view.journal.table, call.query, view.alive, view.unserved, loads))
+            answer = make()
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
             self._tables[key] = now_s, answer
@@ -303,8 +312,15 @@ class PageReads:
             raise ProblemError("moment-too-old", f"change {query.place} is not in memory any more")
         newest_ms = max(journal.steps[-1].at_ms if journal.steps else 0, view.looked_at_ms)
         at_ms = newest_ms if query.at_ms is None else min(query.at_ms, newest_ms)
-        heat = heat_map_of(journal, width_ms, at_ms, until=query.place, losses=view.members.losses())
-        return ApiAnswer(heat.document())
+        start, end = (parse_key((name or "").encode()) for name in (query.start, query.end))
+        within = None if start is None else ((start.namespace, start.lower), end and (end.namespace, end.lower))
+
+        def heat() -> ApiAnswer:
+            losses = view.members.losses()
+            heat_map = heat_map_of(journal, width_ms, at_ms, until=query.place, losses=losses, within=within)
+            return ApiAnswer(heat_map.document())
+
+        return self._kept(f"heat {query.model_dump_json()}", heat)
 
     async def reports(self, call: ApiCall) -> ApiAnswer:
         """What topics have of a moment: what fails is said in its section, as the others are known."""

@@ -17,6 +17,7 @@ from statechannel.http_api.access import HttpAccessError, HttpCallers, new_token
 from statechannel.http_api.extension import HttpExtraMissingError, make
 from tests.support.http_fakes import PATH, Rig, http_settings
 from tests.support.oidc_issuer import AUDIENCE, Issuer, issuing
+from tests.support.waits import WAIT_S
 
 LATER_S = 3_600
 
@@ -85,6 +86,32 @@ async def test_a_subject_acts_by_its_role_beside_tokens_of_the_file(rig, issuer,
     document = (await called(rig, static, path="/v1/openapi.json")).json()
     assert document["components"]["securitySchemes"]["issuer"]["openIdConnectUrl"].startswith(issuer.url)
     assert {"issuer": []} in document["security"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/page/stream", 200), ("GET", "/v1/changes", 200), ("POST", f"{PATH}/split", 401)],
+)
+@pytest.mark.parametrize("token_of", ["file", "issuer"])
+async def test_a_long_answer_ends_with_its_token(issuer, tmp_path, method, path, status, token_of):
+    """A reader whose token was withdrawn learns nothing more, however long it had asked for."""
+    mine, digest = new_token()
+    (tmp_path / "callers").write_text(f"otto operate {digest}\n")
+    names = {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "access_file": str(tmp_path / "callers")}
+    rig = Rig(http_settings(heartbeat_s=600, wait_max_s=600, **names), lambda _: None)
+    rig.requests.wait_ended = lambda *_: asyncio.Event().wait()
+    rig.hub.start()
+    rig.feed.start()
+    token = mine if token_of == "file" else issuer.token(exp=int(time.time()) - int(oidc.LEEWAY_S) + 3)
+    headers = {"Authorization": f"Bearer {token}", "Prefer": "wait=600"}
+    async with rig.client(**headers) as client, asyncio.timeout(WAIT_S):
+        asked = asyncio.ensure_future(client.request(method, path, **({"json": {}} if method == "POST" else {})))
+        await asyncio.sleep(0.5)
+        assert not asked.done()
+        if token_of == "file":
+            (tmp_path / "callers").write_text("# nobody\n")
+        assert (await asked).status_code == status
+    await asyncio.gather(rig.hub.close(), rig.feed.close())
 
 
 def segment(text: str) -> str:

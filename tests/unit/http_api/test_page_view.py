@@ -19,6 +19,7 @@ from statechannel.http_api.page.page_routes import BundleRowsQuery, assets, bund
 from statechannel.http_api.page.page_view import PageView
 from statechannel.http_api.page.past_page import difference
 from statechannel.http_api.problems import ProblemError
+from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.states import State
 from tests.support.http_fakes import FakeSource, broker_row, http_settings, look_of, rigged
 from tests.support.page_server import names
@@ -137,7 +138,7 @@ def test_sums_are_those_of_the_rows(changes):
     newest = view.heat()
     cells = {}
     for column in newest["columns"]:
-        cells |= {row: owner for row, owner, _, _ in column}
+        cells |= {row: owner for row, owner, *_ in column}
     in_order = sorted(rows)
     if len(newest["rows"]) == len(in_order):
         numbers = {"": UNASKED} | {name: number for number, name in enumerate(newest["owners"])}
@@ -178,7 +179,7 @@ def test_a_change_is_in_its_column_and_in_no_other():
     journal.take(change(1, BUNDLES[1], State.ASSIGNED, "b1", "b2", at_ms=7_000))
     heat = heat_map_of(journal, 5_000, 23_000)
     columns = heat.document()["columns"]
-    assert [[row for row, _, _, changes in column if changes] for column in columns] == [[1], [], [], []]
+    assert [[cell[0] for cell in column if cell[3]] for column in columns] == [[1], [], [], []]
     assert heat.document()["first"] == 1
 
 
@@ -197,7 +198,7 @@ def test_a_bundle_that_moved_and_came_back_within_a_column_is_seen():
     ):
         journal.take(change(offset, BUNDLES[1], state, from_, to, at_ms=6_000 + offset))
     heat = heat_map_of(journal, 5_000, 9_000)
-    assert [cell for cell in heat.document()["columns"][-1] if cell[3]] == [[1, 0, 100, 2]]
+    assert [cell for cell in heat.document()["columns"][-1] if cell[3]] == [[1, 0, 1, 2]]
     then = heat_map_of(journal, 5_000, 6_002, until=3)
     assert then.document()["owners"][then.document()["columns"][-1][1][1]] == "b2"
 
@@ -212,6 +213,36 @@ def test_a_map_of_the_past_has_brokers_lost_from_then_on():
         cells = column[0][1] if column else cells
         owners.append(cells)
     assert owners == [1, UNSERVED, UNSERVED, 1, 1]
+
+
+def pairs(cell):
+    """Of a cell: bundles by owner."""
+    _, owner, bundles, _, *more = cell
+    return {owner: bundles} | dict(zip(more[::2], more[1::2], strict=True))
+
+
+def test_a_row_of_many_bundles_hides_no_gap_and_no_owner_and_its_part_has_a_row_for_each():
+    bundles = names(65_536)
+    journal = ChangeJournal(1_000)
+    journal.begin(
+        [BundleStart(name.encode(), Holding(State.ASSIGNED, f"b{at % 3}")) for at, name in enumerate(bundles)], {0: 0}
+    )
+    journal.take(change(0, bundles[70], State.ASSIGNED, "b1", "b7", at_ms=1_000))
+    journal.take(change(1, bundles[40], State.ASSIGNING, None, "b2", at_ms=11_000))
+    journal.take(change(2, bundles[40], State.ASSIGNED, None, "b2", at_ms=16_000))
+    document = heat_map_of(journal, 5_000, 21_000).document()
+    assert document["bundles_per_row"] == 32
+    owners = {name: number for number, name in enumerate(document["owners"])}
+    cells = [{cell[0]: cell for cell in column} for column in document["columns"]]
+    assert pairs(cells[0][2])[owners["b7"]] == 1
+    assert cells[2][1][1:3] == [UNSERVED, 1], "the worst is the first"
+    assert UNSERVED not in pairs(cells[3][1])
+    assert all(sum(pairs(cell).values()) == 32 for column in cells for cell in column.values())
+    start, end = (parse_key(bundles[at].encode()) for at in (32, 96))
+    within = (start.namespace, start.lower), (end.namespace, end.lower)
+    part = heat_map_of(journal, 5_000, 21_000, within=within).document()
+    assert (part["rows"], part["bundles_per_row"]) == (bundles[32:96], 1)
+    assert [cell[:3] for column in part["columns"] for cell in column if cell[1] == UNSERVED] == [[8, UNSERVED, 1]]
 
 
 def shown_owners(document):

@@ -35,7 +35,7 @@ function moved(at) {
   atAsked = null;
 }
 const cursor = new Cursor(show, showPast, showPresent, moved);
-const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); });
+const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); }, (start, end) => ask(heatPath(past, { start, ...(end ? { end } : {}) })));
 const isStale = () => silence() > STALE_MS;
 const mayActNow = () => mayAct() && !isStale();
 const sections = new Sections(show, showBroker, mayActNow, mayForce);
@@ -60,7 +60,10 @@ function take(message) {
 
 function draw() {
   frame = 0;
-  if (dirty.has("colours")) setColours(shown.colours);
+  if (dirty.has("colours")) {
+    setColours(shown.colours);
+    tables.recolour();
+  }
   if (dirty.has("brokers") || dirty.has("loads") || dirty.has("decisions")) state.brokers = (shown.brokers ?? []).map((row) => ({ ...row, load: loadOf(row.broker) }));
   tables.drawBrokers(shown.brokers ?? []);
   if (shown.head) cursor.newest = shown.head.place;
@@ -155,8 +158,8 @@ function showPresent() {
   frame ||= requestAnimationFrame(draw);
 }
 
-function heatPath(at = null) {
-  return `v1/page/heat?${new URLSearchParams(at === null ? {} : { place: at.place, at_ms: at.at_ms })}`;
+function heatPath(at = null, part = {}) {
+  return `v1/page/heat?${new URLSearchParams({ ...(at === null ? {} : { place: at.place, at_ms: at.at_ms }), ...part })}`;
 }
 
 byId("search").addEventListener("submit", (event) => {

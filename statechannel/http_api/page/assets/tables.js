@@ -96,7 +96,11 @@ export class Tables {
     }
   }
 
+  // Owners have other colours now.
+  recolour() { if (this.answer) this.drawBundles(this.answer); }
+
   drawBundles({ all, rows }) {
+    this.answer = { all, rows };
     this.rows = rows;
     byId("bundles-count").textContent = all > rows.length ? `${count(rows.length)} of ${count(all)} bundles are listed.` : `${count(all)} ${all === 1 ? "bundle" : "bundles"}.`;
     byId("bundles-more").hidden = all <= rows.length || this.limit >= ROWS_MAX;
