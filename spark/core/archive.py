@@ -89,12 +89,10 @@ class Archive:
         for day in self.days() if days is None else days:
             for sequence in self.batches(day):
                 batch = f"{day}/{_name(sequence)}"
-                infos = self.root.files.get_file_info(fs.FileSelector((self.root / batch).path))
-                files += [
-                    StoredFile(batch, info.path)
-                    for info in sorted(infos, key=lambda info: info.base_name)
-                    if info.type == fs.FileType.File and _FILE.fullmatch(info.base_name)
-                ]
+                names = filter(_FILE.fullmatch, (self.root / batch).names())
+                paths = [f"{self.root.path}/{batch}/{name}" for name in names]
+                infos = self.root.files.get_file_info(paths)
+                files += [StoredFile(batch, info.path) for info in infos if info.type == fs.FileType.File]
         return files
 
     def rows(self, session: SparkSession, schema: StructType | None, days: Iterable[str] | None = None) -> DataFrame:
@@ -344,7 +342,7 @@ def covers_of(meta: Mapping[str, Any]) -> dict[int, Cover]:
     for entry in meta["incomplete"]:
         gapped.setdefault(entry["partition"], []).append(Stretch(entry["from_offset"], entry["to_offset"] + 1))
     return {
-        int(number): Cover(place["position"], _apart(gapped.get(int(number), ())))
+        int(number): Cover(int(place["position"]), _apart(gapped.get(int(number), ())))
         for number, place in meta["partitions"].items()
     }
 

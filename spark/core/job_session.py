@@ -14,7 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -69,28 +69,25 @@ def only_job(job: str, places: Iterable[str | Path | None]) -> Iterator[None]:
 
 @contextmanager
 def _held(job: str, folder: Path) -> Iterator[None]:
-    with _open_lock(folder) as lock:
+    path = lock_file(folder)
+    with ExitStack() as opened:
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = opened.enter_context(path.open("ab+", buffering=0))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise JobInUseError(folder, _holder(lock)) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()} (job {job})\n")
-        lock.flush()
+        except OSError as error:
+            raise SparkJobError(
+                f"{folder} cannot be used: {error.strerror} ({path})",
+                hint="Name a folder that can be made and written, on a file system that has locks.",
+                exit_code=ExitCode.TABLE_UNUSABLE,
+            ) from error
+        with suppress(OSError):  # for people only; where there is no room, the job itself will say so
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()} (job {job})\n".encode())
         # The file stays: removing it could remove one that a third process has just locked.
         yield
-
-
-def _open_lock(folder: Path) -> IO[str]:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return lock_file(folder).open("a+", encoding="utf-8")
-    except OSError as error:
-        raise SparkJobError(
-            f"{folder} cannot be used: {error.strerror} ({error.filename})",
-            hint="Name a folder that can be made and written.",
-            exit_code=ExitCode.TABLE_UNUSABLE,
-        ) from error
 
 
 def apart(checkpoint: str, table: str) -> None:
@@ -113,20 +110,17 @@ def lock_file(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.lock"
 
 
-def _holder(lock: IO[str]) -> str:
+def _holder(lock: IO[bytes]) -> str:
     lock.seek(0)
-    holder = lock.read(_SEEN_MAX).strip()
+    holder = lock.read(_SEEN_MAX).decode(errors="replace").strip()
     return holder if holder.isprintable() and holder else "another process"
 
 
 def _local(place: str | Path) -> Path | None:
-    text = str(place)
-    parts = urlsplit(text)
-    if "://" in text or parts.scheme == "file":
-        if parts.scheme != "file":
-            return None
-        text = unquote(parts.path)
-    return Path(text).expanduser().resolve()
+    from spark.core.store import as_uri
+
+    parts = urlsplit(as_uri(str(place)))
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def refuse_foreign(table: str, job: str, foreign: str) -> None:
@@ -161,8 +155,8 @@ def job_session(job: str, streaming: Streaming, table: str) -> Iterator[SparkSes
     apart(streaming.checkpoint, table)
     with only_job(job, [streaming.checkpoint, table]):
         say(f"{job}: channel {streaming.channel} at {streaming.client.bootstrap_servers}, into {table}")
-        session = open_session(f"statechannel {job} {streaming.channel}", conf=streaming.conf)
-        with spark_errors(), stopped(session):
+        name = f"statechannel {job} {streaming.channel}"
+        with spark_errors(), stopped(open_session(name, conf=streaming.conf)) as session:
             yield session
 
 

@@ -29,7 +29,7 @@ class QueryEndCause(StrEnum):
     KAFKA_AWAY = "Kafka does not answer"
     KAFKA_DENIED = "Kafka refuses this client"
     TOPIC_BROKEN = "the topic is not what it was"
-    JVM_ENDED = "Spark's JVM has ended"
+    PROCESS_ENDED = "a process of Spark has ended, or is out of memory"
     NO_ROOM = "no space is left"
     STORE_AWAY = "a file system does not answer"
     FILES_UNUSABLE = "a file or folder cannot be used"
@@ -78,10 +78,12 @@ _MEANINGS = {
         "Every node needs the package and what it requires: install it there and name that Python with "
         "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark.md).",
     ),
-    QueryEndCause.JVM_ENDED: _Meaning(
-        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET",
+    QueryEndCause.PROCESS_ENDED: _Meaning(
+        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET"
+        r"|MemoryError|GC overhead limit exceeded|Python worker exited unexpectedly|ExecutorLostFailure",
         ExitCode.SPARK_FAILED,
-        "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+        "`--conf spark.driver.memory=...` (and on a cluster `spark.executor.memory`) gives the JVM more; Python workers need "
+        "what is left of the machine's. Streaming jobs need less with a smaller --max-offsets-per-trigger.",
     ),
     QueryEndCause.NO_ROOM: _Meaning(
         r"No space left on device|[Qq]uota ?[Ee]xceeded|DiskErrorException",
@@ -139,7 +141,7 @@ def surroundings(error: Exception, spark_says: str = "") -> tuple[QueryEndCause,
     ):
         return None
     if isinstance(error, ConnectionError | EOFError):
-        cause = QueryEndCause.JVM_ENDED  # file systems have other errors
+        cause = QueryEndCause.PROCESS_ENDED  # file systems have other errors
     elif isinstance(error, OSError | pa.ArrowException) and not isinstance(error, MemoryError):
         cause = cause if cause in {QueryEndCause.NO_ROOM, QueryEndCause.STORE_AWAY} else QueryEndCause.FILES_UNUSABLE
     return cause, gist(text)

@@ -241,17 +241,21 @@ def _find_java() -> Java:
     except JavaUnavailableError as error:
         message = str(error).replace("Kafka needs", "Spark needs")
         raise SparkJobError(message, hint=error.hint, exit_code=ExitCode.SPARK_MISSING) from error
-    if shutil.which("java") != str(java.executable):
+    if shutil.which("java") == str(java.executable):
+        os.environ.pop("JAVA_HOME", None)
+    else:
         os.environ["JAVA_HOME"] = str(java.executable.parent.parent)
     return java
 
 
 def _check_connector(session: SparkSession) -> None:
+    from py4j.protocol import Py4JJavaError
+
     try:
         session.sparkContext._jvm.org.apache.spark.util.Utils.classForName(  # type: ignore[union-attr]  # noqa: SLF001
             _CONNECTOR_CLASS, True, False
         )
-    except Exception as error:
+    except Py4JJavaError as error:
         raise SparkJobError(
             "this Spark has no Kafka connector",
             hint="Give spark-submit the connector of its own version, for example "

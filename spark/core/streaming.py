@@ -54,17 +54,12 @@ class Streaming:
     def kafka(self) -> dict[str, str]:
         return kafka_options(self.client, self.kafka_properties)
 
-    def source(self, *topics: str) -> dict[str, str]:
-        """Options of a source that reads these topics from their beginning.
+    def source(self) -> dict[str, str]:
+        """Options of a source, but for its topics and where it begins.
 
         What is gone from the log is an error, never passed over in silence.
         """
-        options = self.kafka() | {
-            "subscribe": ",".join(topics),
-            "startingOffsets": "earliest",
-            "failOnDataLoss": "true",
-            "includeHeaders": "true",
-        }
+        options = self.kafka() | {"failOnDataLoss": "true", "includeHeaders": "true"}
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         return options

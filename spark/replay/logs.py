@@ -65,7 +65,8 @@ def archive_log(
         SparkJobError: The folder holds no archive; the archive contradicts its view; or it is unknown how many
             partitions the channel has, or something that is not true.
     """
-    pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
+    view = SnapshotStore((Folder(folder) / _VIEW).uri, check=lambda meta: (covers_of(meta), int(meta["written_at_ms"])))
+    pointer = view.latest()
     archive = _archive_of(folder)
     rows = archive.rows(session, from_arrow_schema(ARCHIVE))
     if pointer is not None:

@@ -1,13 +1,16 @@
 """One job at a time on a folder, also where the other one was killed."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 from spark.core.job_session import JobInUseError, lock_file, only_job
+from spark.errors import SparkJobError
 from statechannel.errors import ExitCode
 from tests.support.waits import WAIT_S
 
@@ -56,6 +59,26 @@ def test_a_refused_job_holds_nothing(holder, tmp_path):
         pytest.fail("two jobs on one folder")
     with only_job("third", [tmp_path / "a"]):
         pass
+
+
+@pytest.mark.parametrize("trouble", ["full", "folder", "loop", "lost", "no locks"])
+def test_a_lock_that_cannot_be_had(tmp_path, monkeypatch, trouble):
+    lock = lock_file(tmp_path / "t")
+    match trouble:
+        case "full":
+            lock.symlink_to("/dev/full")
+        case "folder":
+            lock.mkdir()
+        case "loop":
+            lock.symlink_to(lock)
+        case "lost":
+            lock.symlink_to(tmp_path / "no" / "where")
+        case _:
+            monkeypatch.setattr(fcntl, "flock", lambda *_: os.close(-1))
+    ends = nullcontext() if trouble == "full" else pytest.raises(SparkJobError, match=r"\.t\.lock")
+    with ends as error, only_job("mine", [tmp_path / "t"]):
+        assert trouble == "full", "its text is for people; what has no room is reported where it matters"
+    assert error is None or error.value.exit_code == ExitCode.TABLE_UNUSABLE
 
 
 def test_twice_in_one_process_is_refused_too(tmp_path):

@@ -71,6 +71,14 @@ def test_python_of_the_executors(monkeypatch, before, conf, chosen):
     assert os.environ["PYSPARK_PYTHON"] == chosen
 
 
+def test_a_java_home_without_java_does_not_stop_spark_from_using_another_java(monkeypatch, tmp_path):
+    (tmp_path / "java").write_text("#!/bin/sh\necho 'version \"17.0.1\"'\n")
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setattr(os, "environ", os.environ | {"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(tmp_path)})
+    assert session._find_java().executable == tmp_path / "java"
+    assert "JAVA_HOME" not in os.environ
+
+
 def test_secrets_are_in_no_repr():
     client = ClientSettings("k:9092", {"sasl.password": "hush"})
     live = LiveSource("k:9092", "t", client.properties, print)
