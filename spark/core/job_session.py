@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -76,7 +76,7 @@ def _held(job: str, folder: Path) -> Iterator[None]:
             lock = opened.enter_context(path.open("ab+", buffering=0))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise JobInUseError(folder, _holder(lock)) from None
+            raise JobInUseError(folder, _holder(path)) from None
         except OSError as error:
             raise SparkJobError(
                 f"{folder} cannot be used: {error.strerror} ({path})",
@@ -110,9 +110,8 @@ def lock_file(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.lock"
 
 
-def _holder(lock: IO[bytes]) -> str:
-    lock.seek(0)
-    holder = lock.read(_SEEN_MAX).decode(errors="replace").strip()
+def _holder(lock: Path) -> str:
+    holder = lock.read_bytes()[:_SEEN_MAX].decode(errors="replace").strip()
     return holder if holder.isprintable() and holder else "another process"
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROW_TYPE = from_arrow_schema(ROW)
+HISTORY = pa.schema([*(field for field in ROW if field.name != "dt"), ("fate", pa.string()), ("topic_id", pa.string())])
+HISTORY_TYPE = from_arrow_schema(HISTORY)
 _COMMON = ("topic", "offset", "log_time", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms", "owned_as_of")
 VIEW_COLUMNS: Mapping[ReportKind, tuple[str, ...]] = {
     ReportKind.BROKER_LOAD: (*_COMMON, "size_bytes", "load"),
@@ -132,7 +134,7 @@ class LoadTable:
     def compact(self, day: str) -> None:
         """Put the batches of the days before this one into one each."""
         self._tidy = False
-        self.history.compact_days(self._spark, day, None)
+        self.history.compact_days(self._spark, day, HISTORY_TYPE)
         self._tidy = True
 
     def write_views(
