@@ -112,6 +112,8 @@ _SAID_BY_WORKER = re.compile(
     r"^(?:ModuleNotFoundError|FileNotFoundError|OSError|pyarrow\.lib\.Arrow\w+|statechannel\.[\w.]+Error): .+$",
     re.MULTILINE,
 )
+_CALLING = "An error occurred while calling "
+"""Py4J's first line; the error itself is in the next one."""
 _LENGTH = 400
 
 
@@ -122,7 +124,7 @@ def cause_of(text: str) -> QueryEndCause:
 def gist(text: str) -> str:
     """The line of a long text that says most: the error of a worker, the innermost cause, else the first line."""
     causes = _SAID_BY_WORKER.findall(text) or _CAUSED_BY.findall(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.lstrip(": ").rstrip() for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
     reason = causes[-1] if causes else lines[0] if lines else "no reason was given"
     return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."
 
@@ -301,7 +303,8 @@ def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Wo
             if query.awaitTermination(_LOOK_S):
                 return
         _stop(query, work, timeout_s)
-        _raise_on_failure(query)
+        if (failure := query.exception()) is not None:
+            raise failure  # noqa: TRY301 - as the start raises it
     except Exception as error:
         cause = (work.error if work else None) or error
         if isinstance(cause, _NoMoreBatchesError) or (stop.is_set() and not isinstance(cause, StateChannelError)):
@@ -320,12 +323,6 @@ def _stop(query: StreamingQuery, work: Work | None, timeout_s: float) -> None:
             break
         time.sleep(_STOP_LOOK_S)
     query.stop()
-
-
-def _raise_on_failure(query: StreamingQuery) -> None:
-    failure = query.exception()
-    if failure is not None:
-        raise failure
 
 
 def _raise(error: Exception, spark_says: str) -> None:

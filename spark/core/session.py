@@ -18,6 +18,7 @@ from importlib import resources, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark.core.running import gist
 from spark.errors import SparkJobError
 from spark.jars import prepare_jars
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
@@ -206,14 +207,10 @@ def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSe
         return builder.getOrCreate()
     except Exception as error:  # Py4J's errors and Spark's have no base in common
         raise SparkJobError(
-            f"Spark does not start: {_first_line(error)}",
+            f"Spark does not start: {gist(str(error))}",
             hint="What Spark wrote above says why; see the settings given with --conf, memory, and Java.",
             exit_code=ExitCode.SPARK_FAILED,
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _pinned() -> tuple[Path, ...]:

@@ -270,9 +270,6 @@ def as_uri(place: str) -> str:
         elif "://" in place:
             return place.rstrip("/")
         place.encode()
-        path = Path(place).expanduser().resolve()
+        return Path(place).expanduser().resolve().as_uri()
     except (ValueError, RuntimeError) as error:
         raise TableFormatError(place, str(error)) from error
-    if not place.strip():
-        raise TableFormatError("a place without a name", "nothing would say which one is meant")
-    return path.as_uri()

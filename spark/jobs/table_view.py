@@ -89,9 +89,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     def start(work: Work) -> StreamingQuery:
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
-        source = streaming.source() | topic.first(positions)
-        if options.accept_lost_head:
-            source["failOnDataLoss"] = "false"  # `check` finds the same, and what is missing
+        source = streaming.source(may_lose=options.accept_lost_head) | topic.first(positions)
         rows = session.readStream.format("kafka").options(**source).load()
         writer = rows.writeStream.queryName(JOB).foreachBatch(work)
         writer = writer.option("checkpointLocation", new_checkpoint(streaming.checkpoint))

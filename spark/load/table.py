@@ -70,10 +70,9 @@ def fold_rows(rows: DataFrame) -> list[dict[str, Any]]:
     return headers_rows
 
 
-def read_meta(meta: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Position and log clock of each topic, if the pointer's `meta` has what the job needs of them."""
-    topics = meta["topics"].values()
-    return [(int(topic["position"]), int(topic["log_clock_ms"])) for topic in topics if topic["topic_id"]]
+def positions_of(meta: Mapping[str, Any]) -> list[int]:
+    """Next offset of each topic, in a pointer's `meta` that has their ids and clocks."""
+    return [int(topic["position"]) for topic in meta["topics"].values() if topic["topic_id"] and topic["log_clock_ms"]]
 
 
 class LoadTable:
@@ -87,7 +86,7 @@ class LoadTable:
         self._spark = spark
         self.root = Folder(uri)
         # The newest is read while the next is written.
-        self.views = SnapshotStore(f"{self.root.uri}/views", max(2, keep), read_meta)
+        self.views = SnapshotStore(f"{self.root.uri}/views", max(2, keep), positions_of)
         self.history = Archive((self.root / "history").uri, counted="fate", order=_ORDER)
         self._tidy = False
 

@@ -12,7 +12,6 @@ import pytest
 
 from spark.channel import table as channel
 from spark.channel.plan import Missing, ReadingPosition, place_fields
-from spark.core.job_session import apart
 from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.errors import TableChangedError, TableFormatError
 from spark.load import table as load
@@ -29,10 +28,6 @@ def publish(store: SnapshotStore, base: Pointer | None, text: str = "x") -> Poin
 @pytest.fixture
 def store(tmp_path):
     return SnapshotStore(str(tmp_path / "view"), 3, lambda meta: meta["text"])
-
-
-def test_nothing_is_there_before_the_first(store):
-    assert store.latest() is None
 
 
 def test_sequences_grow_by_one(store):
@@ -131,16 +126,6 @@ def test_names_of_folders(tmp_path, name):
         assert SnapshotStore(f"{place}/{quote(name)}").latest() == store.latest()
 
 
-@pytest.mark.parametrize("place", ["~no-such-user/t", "s3://[x/t", "bad\udcff", " ", "loop/t"])
-@pytest.mark.parametrize("use", [Folder, lambda place: apart(place, "t")])
-def test_places_that_are_none(tmp_path, monkeypatch, place, use):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(TableFormatError, match="cannot be used") as caught:
-        use(place)
-    assert caught.value.exit_code == ExitCode.TABLE_UNUSABLE
-
-
 DAMAGES = [None, b"", b"{", b"\0" * 40, b'{"format": 1, "meta": {}}', b'{"format": 1, "sequence": 0, "meta": {}}']
 
 
@@ -186,7 +171,7 @@ NEEDED = {
         "digest": "d",
         **dict.fromkeys(("keys", "bundles", "debts"), 0),
     },
-    load.read_meta: {"topics": {"t": {"topic_id": "x", "position": 1, "log_clock_ms": 2}}},
+    load.positions_of: {"topics": {"t": {"topic_id": "x", "position": 1, "log_clock_ms": 2}}},
     samples.positions_of: {"topic_id": "x", "positions": {"0": 1}},
 }
 
