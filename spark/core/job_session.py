@@ -1,9 +1,8 @@
 """What a streaming job holds while it works: its folders, a Spark session, and a log on standard error.
 
-One job at a time works on a checkpoint, and on a table, by the kernel's lock on a file beside the folder. The lock goes when the
-process does, however it ends. It holds between processes of one machine, or of several that share the folder by a file system
-that locks. Elsewhere (object stores) the second writer fails when it publishes, because the pointer is moved only from where its
-writer found it (`spark.core.store`), but may have written where the first one did.
+One job at a time works on a checkpoint, and on a table, by the kernel's lock on a file beside the folder, which goes when the
+process does. Where nothing locks (object stores) the second writer fails when it publishes, but may have written where the first
+one did.
 """
 
 from __future__ import annotations
@@ -91,11 +90,7 @@ def _held(job: str, folder: Path) -> Iterator[None]:
 
 
 def apart(checkpoint: str, table: str) -> None:
-    """See that checkpoint and table are two folders, none in the other.
-
-    Raises:
-        SparkJobError: They are not.
-    """
+    """Raise where checkpoint and table are not two folders, none in the other."""
     paths = [str(_local(place) or place).rstrip("/") + "/" for place in (checkpoint, table)]
     if paths[0].startswith(paths[1]) or paths[1].startswith(paths[0]):
         raise SparkJobError(
@@ -123,14 +118,7 @@ def _local(place: str | Path) -> Path | None:
 
 
 def refuse_foreign(table: str, job: str, foreign: str) -> None:
-    """See that a table is not another job's.
-
-    Args:
-        foreign: Folder that only the other job makes.
-
-    Raises:
-        TableFormatError: It is.
-    """
+    """Raise where a table has a folder that only another job makes."""
     from spark.core.store import Folder
 
     if (Folder(table) / foreign).exists():

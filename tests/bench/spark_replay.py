@@ -83,7 +83,10 @@ class ArchivedLog:
 
     def __init__(self, records: int) -> None:
         self._parts = max(1, records // PART_RECORDS)
-        self._part = list(LogMaker(records // self._parts, bundles=BUNDLES // self._parts).make())
+        records_once = LogMaker(records // self._parts, bundles=BUNDLES // self._parts).make()
+        self._part = [
+            (key, bytes(bytearray(value))) for key, value in records_once
+        ]  # orjson's bytes take kilobytes each
 
     def make(self) -> Iterator[tuple[bytes, bytes]]:
         for number in range(self._parts):

@@ -1,11 +1,13 @@
 """One job at a time on a folder, also where the other one was killed."""
 
+import errno
 import fcntl
 import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,24 +63,27 @@ def test_a_refused_job_holds_nothing(holder, tmp_path):
         pass
 
 
-@pytest.mark.parametrize("trouble", ["full", "folder", "loop", "lost", "no locks"])
+TROUBLES = {
+    "folder": Path.mkdir,
+    "loop": lambda lock: lock.symlink_to(lock),
+    "lost": lambda lock: lock.symlink_to(lock / "no" / "where"),
+    "no locks": lambda _: OSError(errno.ENOLCK, "No locks available"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_lock_that_cannot_be_had(tmp_path, monkeypatch, trouble):
-    lock = lock_file(tmp_path / "t")
-    match trouble:
-        case "full":
-            lock.symlink_to("/dev/full")
-        case "folder":
-            lock.mkdir()
-        case "loop":
-            lock.symlink_to(lock)
-        case "lost":
-            lock.symlink_to(tmp_path / "no" / "where")
-        case _:
-            monkeypatch.setattr(fcntl, "flock", lambda *_: os.close(-1))
-    ends = nullcontext() if trouble == "full" else pytest.raises(SparkJobError, match=r"\.t\.lock")
-    with ends as error, only_job("mine", [tmp_path / "t"]):
-        assert trouble == "full", "its text is for people; what has no room is reported where it matters"
-    assert error is None or error.value.exit_code == ExitCode.TABLE_UNUSABLE
+    if error := TROUBLES[trouble](lock_file(tmp_path / "t")):
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=error))
+    with pytest.raises(SparkJobError, match=r"\.t\.lock") as caught, only_job("mine", [tmp_path / "t"]):
+        pytest.fail("nothing is held")
+    assert caught.value.exit_code == ExitCode.TABLE_UNUSABLE
+
+
+def test_a_lock_whose_text_has_no_room_is_a_lock(tmp_path):
+    lock_file(tmp_path / "t").symlink_to("/dev/full")
+    with only_job("mine", [tmp_path / "t"]), pytest.raises(JobInUseError), only_job("again", [tmp_path / "t"]):
+        pytest.fail("two jobs on one folder")
 
 
 def test_twice_in_one_process_is_refused_too(tmp_path):
