@@ -327,8 +327,8 @@ def place_fields(place: ReadingPosition) -> dict[str, Any]:
 def read_place(fields: dict[str, Any]) -> ReadingPosition:
     mark, stop = fields["cold_start"], fields["stopped"]
     return ReadingPosition(
-        position=fields["position"],
-        newest_ms=fields["newest_ms"],
+        position=int(fields["position"]),
+        newest_ms=int(fields["newest_ms"]),
         reading=Reading(fields["reading"]),
         strict_from=fields["strict_from"],
         word=fields["word"],

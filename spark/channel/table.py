@@ -32,7 +32,7 @@ from spark.channel.plan import (
 )
 from spark.channel.published import Published, PublishedChanges, published
 from spark.channel.survey import EVERYTHING, GROUP, BatchSurvey, not_below, survey
-from spark.core.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, day_of
+from spark.core.archive import LATEST_MS, ROWS_IN_A_FILE, Archive, covers_of, day_of
 from spark.core.schemas import ARCHIVE, DIFFERENCE_ROW, FOLD_OUT, RAW, RECORD_ROW, STATE, STATE_ROW
 from spark.core.store import Pointer, SnapshotStore
 from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
@@ -165,7 +165,7 @@ class ChannelTable:
         numbers = range(self._log.partitions)
         if base is None:
             return {number: ReadingPosition() for number in numbers}
-        places, topic_id = base.meta["partitions"], base.meta["topic_id"]
+        places, topic_id = read_meta(base.meta), base.meta["topic_id"]
         if topic_id != self._log.topic_id or set(places) != {str(number) for number in numbers}:
             raise TopicBrokenError(
                 f"{self._store.root.uri} was made from the topic {base.meta['topic']} with the id {topic_id} and {len(places)} "
@@ -173,7 +173,7 @@ class ChannelTable:
                 hint="It is another channel, or the topic was created again: start the job with other folders for table and "
                 "checkpoint.",
             )
-        return {number: read_place(places[str(number)]) for number in numbers}
+        return {number: places[str(number)] for number in numbers}
 
     def _take(
         self,
@@ -275,6 +275,14 @@ class ChannelTable:
             "written_at_ms": self._wall_ms(),
             **asdict(published_figures),
         }
+
+
+def read_meta(meta: Mapping[str, Any]) -> dict[str, ReadingPosition]:
+    """Where each partition stands, if the pointer's `meta` has all that this job needs."""
+    covers_of(meta)
+    "".join(meta[name] for name in ("topic", "topic_id", "digest"))
+    sum(meta[name] for name in ("keys", "bundles", "debts"))
+    return {number: read_place(fields) for number, fields in meta["partitions"].items()}
 
 
 def with_group(rows: DataFrame) -> DataFrame:

@@ -89,26 +89,18 @@ class Archive:
         for day in self.days() if days is None else days:
             for sequence in self.batches(day):
                 batch = f"{day}/{_name(sequence)}"
-                infos = self.root.files.get_file_info(fs.FileSelector((self.root / batch).path))
-                files += [
-                    StoredFile(batch, info.path)
-                    for info in sorted(infos, key=lambda info: info.base_name)
-                    if info.type == fs.FileType.File and _FILE.fullmatch(info.base_name)
-                ]
+                names = filter(_FILE.fullmatch, (self.root / batch).names())
+                paths = [f"{self.root.path}/{batch}/{name}" for name in names]
+                infos = self.root.files.get_file_info(paths)
+                files += [StoredFile(batch, info.path) for info in infos if info.type == fs.FileType.File]
         return files
 
-    def rows(self, session: SparkSession, schema: StructType | None, days: Iterable[str] | None = None) -> DataFrame:
-        """Records of `stored_files`.
-
-        Args:
-            schema: None: that of the files, where there are any.
-        """
+    def rows(self, session: SparkSession, schema: StructType, days: Iterable[str] | None = None) -> DataFrame:
+        """Records of `stored_files`; what another version did not write is null."""
         # A folder would have Spark read what others have put there, and add the names of folders as columns.
         places = [
             as_pattern(self.root.place + file.path.removeprefix(self.root.path)) for file in self.stored_files(days)
         ]
-        if schema is None:
-            return session.read.parquet(*places).drop(_PARTITION_COLUMN)
         return session.read.schema(schema).parquet(*places) if places else session.createDataFrame([], schema)
 
     def recover(self, newest: int) -> list[str]:
@@ -204,7 +196,7 @@ class Archive:
             return any(_PARTITION_COLUMN in schema.names for schema in schemas)
         return False
 
-    def compact_days(self, session: SparkSession, before: str, schema: StructType | None) -> None:
+    def compact_days(self, session: SparkSession, before: str, schema: StructType) -> None:
         """`compact` the days before this one. One that cannot be stays as good as it was, and the job goes on."""
         for day in self.to_compact(before):
             try:
@@ -214,7 +206,7 @@ class Archive:
                 _log.warning("%s of %s stays as it is: %s", day, self.root.uri, gist(str(error)))
                 self._settle()
 
-    def compact(self, session: SparkSession, day: str, schema: StructType | None) -> int:
+    def compact(self, session: SparkSession, day: str, schema: StructType) -> int:
         """Put the batches of a closed day into one, in the order of the log; no other process may write the archive meanwhile.
 
         Readers miss the day for the moment between two renames; they never see a record twice.
@@ -344,7 +336,7 @@ def covers_of(meta: Mapping[str, Any]) -> dict[int, Cover]:
     for entry in meta["incomplete"]:
         gapped.setdefault(entry["partition"], []).append(Stretch(entry["from_offset"], entry["to_offset"] + 1))
     return {
-        int(number): Cover(place["position"], _apart(gapped.get(int(number), ())))
+        int(number): Cover(int(place["position"]), _apart(gapped.get(int(number), ())))
         for number, place in meta["partitions"].items()
     }
 

@@ -1,9 +1,8 @@
 """What a streaming job holds while it works: its folders, a Spark session, and a log on standard error.
 
-One job at a time works on a checkpoint, and on a table, by the kernel's lock on a file beside the folder. The lock goes when the
-process does, however it ends. It holds between processes of one machine, or of several that share the folder by a file system
-that locks. Elsewhere (object stores) the second writer fails when it publishes, because the pointer is moved only from where its
-writer found it (`spark.core.store`), but may have written where the first one did.
+One job at a time works on a checkpoint, and on a table, by the kernel's lock on a file beside the folder, which goes when the
+process does. Where nothing locks (object stores) the second writer fails when it publishes, but may have written where the first
+one did.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -69,36 +68,29 @@ def only_job(job: str, places: Iterable[str | Path | None]) -> Iterator[None]:
 
 @contextmanager
 def _held(job: str, folder: Path) -> Iterator[None]:
-    with _open_lock(folder) as lock:
+    path = lock_file(folder)
+    with ExitStack() as opened:
         try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = opened.enter_context(path.open("ab+", buffering=0))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise JobInUseError(folder, _holder(lock)) from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()} (job {job})\n")
-        lock.flush()
+            raise JobInUseError(folder, _holder(path)) from None
+        except OSError as error:
+            raise SparkJobError(
+                f"{folder} cannot be used: {error.strerror} ({path})",
+                hint="Name a folder that can be made and written, on a file system that has locks.",
+                exit_code=ExitCode.TABLE_UNUSABLE,
+            ) from error
+        with suppress(OSError):  # for people only; where there is no room, the job itself will say so
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()} (job {job})\n".encode())
         # The file stays: removing it could remove one that a third process has just locked.
         yield
 
 
-def _open_lock(folder: Path) -> IO[str]:
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return lock_file(folder).open("a+", encoding="utf-8")
-    except OSError as error:
-        raise SparkJobError(
-            f"{folder} cannot be used: {error.strerror} ({error.filename})",
-            hint="Name a folder that can be made and written.",
-            exit_code=ExitCode.TABLE_UNUSABLE,
-        ) from error
-
-
 def apart(checkpoint: str, table: str) -> None:
-    """See that checkpoint and table are two folders, none in the other.
-
-    Raises:
-        SparkJobError: They are not.
-    """
+    """Raise where checkpoint and table are not two folders, none in the other."""
     paths = [str(_local(place) or place).rstrip("/") + "/" for place in (checkpoint, table)]
     if paths[0].startswith(paths[1]) or paths[1].startswith(paths[0]):
         raise SparkJobError(
@@ -113,31 +105,20 @@ def lock_file(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.lock"
 
 
-def _holder(lock: IO[str]) -> str:
-    lock.seek(0)
-    holder = lock.read(_SEEN_MAX).strip()
+def _holder(lock: Path) -> str:
+    holder = lock.read_bytes()[:_SEEN_MAX].decode(errors="replace").strip()
     return holder if holder.isprintable() and holder else "another process"
 
 
 def _local(place: str | Path) -> Path | None:
-    text = str(place)
-    parts = urlsplit(text)
-    if "://" in text or parts.scheme == "file":
-        if parts.scheme != "file":
-            return None
-        text = unquote(parts.path)
-    return Path(text).expanduser().resolve()
+    from spark.core.store import as_uri
+
+    parts = urlsplit(as_uri(str(place)))
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
 def refuse_foreign(table: str, job: str, foreign: str) -> None:
-    """See that a table is not another job's.
-
-    Args:
-        foreign: Folder that only the other job makes.
-
-    Raises:
-        TableFormatError: It is.
-    """
+    """Raise where a table has a folder that only another job makes."""
     from spark.core.store import Folder
 
     if (Folder(table) / foreign).exists():
@@ -161,8 +142,8 @@ def job_session(job: str, streaming: Streaming, table: str) -> Iterator[SparkSes
     apart(streaming.checkpoint, table)
     with only_job(job, [streaming.checkpoint, table]):
         say(f"{job}: channel {streaming.channel} at {streaming.client.bootstrap_servers}, into {table}")
-        session = open_session(f"statechannel {job} {streaming.channel}", conf=streaming.conf)
-        with spark_errors(), stopped(session):
+        name = f"statechannel {job} {streaming.channel}"
+        with spark_errors(), stopped(open_session(name, conf=streaming.conf)) as session:
             yield session
 
 

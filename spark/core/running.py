@@ -29,7 +29,7 @@ class QueryEndCause(StrEnum):
     KAFKA_AWAY = "Kafka does not answer"
     KAFKA_DENIED = "Kafka refuses this client"
     TOPIC_BROKEN = "the topic is not what it was"
-    JVM_ENDED = "Spark's JVM has ended"
+    PROCESS_ENDED = "a process of Spark has ended, or is out of memory"
     NO_ROOM = "no space is left"
     STORE_AWAY = "a file system does not answer"
     FILES_UNUSABLE = "a file or folder cannot be used"
@@ -78,10 +78,12 @@ _MEANINGS = {
         "Every node needs the package and what it requires: install it there and name that Python with "
         "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark.md).",
     ),
-    QueryEndCause.JVM_ENDED: _Meaning(
-        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET",
+    QueryEndCause.PROCESS_ENDED: _Meaning(
+        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET"
+        r"|MemoryError|GC overhead limit exceeded|Python worker exited unexpectedly|ExecutorLostFailure",
         ExitCode.SPARK_FAILED,
-        "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+        "`--conf spark.driver.memory=...` (and on a cluster `spark.executor.memory`) gives the JVM more; Python workers need "
+        "what is left of the machine's. Streaming jobs need less with a smaller --max-offsets-per-trigger.",
     ),
     QueryEndCause.NO_ROOM: _Meaning(
         r"No space left on device|[Qq]uota ?[Ee]xceeded|DiskErrorException",
@@ -110,6 +112,8 @@ _SAID_BY_WORKER = re.compile(
     r"^(?:ModuleNotFoundError|FileNotFoundError|OSError|pyarrow\.lib\.Arrow\w+|statechannel\.[\w.]+Error): .+$",
     re.MULTILINE,
 )
+_CALLING = "An error occurred while calling "
+"""Py4J's first line; the error itself is in the next one."""
 _LENGTH = 400
 
 
@@ -120,7 +124,7 @@ def cause_of(text: str) -> QueryEndCause:
 def gist(text: str) -> str:
     """The line of a long text that says most: the error of a worker, the innermost cause, else the first line."""
     causes = _SAID_BY_WORKER.findall(text) or _CAUSED_BY.findall(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.lstrip(": ").rstrip() for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
     reason = causes[-1] if causes else lines[0] if lines else "no reason was given"
     return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."
 
@@ -139,7 +143,7 @@ def surroundings(error: Exception, spark_says: str = "") -> tuple[QueryEndCause,
     ):
         return None
     if isinstance(error, ConnectionError | EOFError):
-        cause = QueryEndCause.JVM_ENDED  # file systems have other errors
+        cause = QueryEndCause.PROCESS_ENDED  # file systems have other errors
     elif isinstance(error, OSError | pa.ArrowException) and not isinstance(error, MemoryError):
         cause = cause if cause in {QueryEndCause.NO_ROOM, QueryEndCause.STORE_AWAY} else QueryEndCause.FILES_UNUSABLE
     return cause, gist(text)
@@ -299,7 +303,8 @@ def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Wo
             if query.awaitTermination(_LOOK_S):
                 return
         _stop(query, work, timeout_s)
-        _raise_on_failure(query)
+        if (failure := query.exception()) is not None:
+            raise failure  # noqa: TRY301 - as the start raises it
     except Exception as error:
         cause = (work.error if work else None) or error
         if isinstance(cause, _NoMoreBatchesError) or (stop.is_set() and not isinstance(cause, StateChannelError)):
@@ -318,12 +323,6 @@ def _stop(query: StreamingQuery, work: Work | None, timeout_s: float) -> None:
             break
         time.sleep(_STOP_LOOK_S)
     query.stop()
-
-
-def _raise_on_failure(query: StreamingQuery) -> None:
-    failure = query.exception()
-    if failure is not None:
-        raise failure
 
 
 def _raise(error: Exception, spark_says: str) -> None:

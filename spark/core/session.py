@@ -18,6 +18,7 @@ from importlib import resources, util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark.core.running import gist
 from spark.errors import SparkJobError
 from spark.jars import prepare_jars
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
@@ -206,14 +207,10 @@ def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSe
         return builder.getOrCreate()
     except Exception as error:  # Py4J's errors and Spark's have no base in common
         raise SparkJobError(
-            f"Spark does not start: {_first_line(error)}",
+            f"Spark does not start: {gist(str(error))}",
             hint="What Spark wrote above says why; see the settings given with --conf, memory, and Java.",
             exit_code=ExitCode.SPARK_FAILED,
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _pinned() -> tuple[Path, ...]:
@@ -241,17 +238,21 @@ def _find_java() -> Java:
     except JavaUnavailableError as error:
         message = str(error).replace("Kafka needs", "Spark needs")
         raise SparkJobError(message, hint=error.hint, exit_code=ExitCode.SPARK_MISSING) from error
-    if shutil.which("java") != str(java.executable):
+    if shutil.which("java") == str(java.executable):
+        os.environ.pop("JAVA_HOME", None)
+    else:
         os.environ["JAVA_HOME"] = str(java.executable.parent.parent)
     return java
 
 
 def _check_connector(session: SparkSession) -> None:
+    from py4j.protocol import Py4JJavaError
+
     try:
         session.sparkContext._jvm.org.apache.spark.util.Utils.classForName(  # type: ignore[union-attr]  # noqa: SLF001
             _CONNECTOR_CLASS, True, False
         )
-    except Exception as error:
+    except Py4JJavaError as error:
         raise SparkJobError(
             "this Spark has no Kafka connector",
             hint="Give spark-submit the connector of its own version, for example "

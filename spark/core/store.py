@@ -15,10 +15,12 @@ import logging
 import os
 import re
 import uuid
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import orjson
 from pyarrow import fs
@@ -28,6 +30,7 @@ from spark.errors import TableChangedError, TableFormatError
 FORMAT = 1
 POINTER = "LATEST"
 _PATTERN = re.compile(r"([\\*?{}\[\]])")
+_SNAPSHOT = re.compile(r"v=[0-9]{12}")
 _RUN = re.compile(r"run-[0-9a-f]{32}")
 _log = logging.getLogger(__name__)
 
@@ -45,14 +48,23 @@ class Pointer:
 
 
 class Folder:
-    """A folder of any file system that pyarrow knows."""
+    """A folder of any file system that pyarrow knows.
 
-    def __init__(self, uri: str) -> None:
-        self.uri = _as_uri(uri)
-        self.files, self.path = fs.FileSystem.from_uri(self.uri)
+    Raises:
+        TableFormatError: The place is none.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.uri = as_uri(place)
+        try:
+            self.files, self.path = fs.FileSystem.from_uri(self.uri)
+        except ValueError as error:
+            raise TableFormatError(place, str(error)) from error
 
     def __truediv__(self, name: str) -> Folder:
-        return Folder(f"{self.uri}/{name}")
+        below = copy(self)
+        below.uri, below.path = f"{self.uri}/{name}", f"{self.path}/{name}"
+        return below
 
     @property
     def place(self) -> str:
@@ -65,8 +77,11 @@ class Folder:
         return as_pattern(self.place)
 
     def names(self) -> list[str]:
-        """Names of what lies in it, sorted; none where it does not exist."""
-        infos = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        """Names of what lies in it, sorted; none where it does not exist, or is a file."""
+        try:
+            infos = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        except NotADirectoryError:
+            return []
         return sorted(info.base_name for info in infos)
 
     def exists(self) -> bool:
@@ -87,7 +102,7 @@ class Folder:
             with self.files.open_input_stream(self.path) as stream:
                 content: bytes = stream.read()
                 return content
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, content: bytes) -> None:
@@ -143,11 +158,13 @@ class SnapshotStore:
 
     Args:
         keep: Number of snapshots that readers who are still at it can rely on.
+        check: Reads what is needed of a pointer's `meta`; a pointer is damaged where that fails.
     """
 
-    def __init__(self, uri: str, keep: int = 10) -> None:
+    def __init__(self, uri: str, keep: int = 10, check: Callable[[dict[str, Any]], object] = dict.copy) -> None:
         self.root = Folder(uri)
         self.keep = max(1, keep)
+        self._check = check
 
     def latest(self, *, mend: bool = False) -> Pointer | None:
         """The snapshot that counts; None before the first. A pointer that was lost or damaged is taken from its copy.
@@ -161,12 +178,12 @@ class SnapshotStore:
         content = (self.root / POINTER).read()
         if (pointer := self._parsed(content)) is not None:
             return pointer
-        copy = self.copy_of(POINTER) or b""
-        if (pointer := self._parsed(copy)) is not None:
+        spare = self.copy_of(POINTER)
+        if (pointer := self._parsed(spare)) is not None:
             _log.warning("%s has no sound pointer: its copy in snapshot %d counts", self.root.uri, pointer.sequence)
-            if mend:
-                (self.root / POINTER).write(copy)
-        elif content is not None or copy:
+            if mend and spare:
+                (self.root / POINTER).write(spare)
+        elif content is not None or spare is not None:
             raise TableFormatError(self.root.uri, "its pointer cannot be read")
         return pointer
 
@@ -175,14 +192,15 @@ class SnapshotStore:
         try:
             loaded = orjson.loads(content or b"")
             if (version := loaded["format"]) == FORMAT:
-                return Pointer(int(loaded["sequence"]), loaded["meta"])
-        except (KeyError, TypeError, ValueError):
+                self._check(loaded["meta"])
+                return Pointer(sequence, loaded["meta"]) if (sequence := loaded["sequence"]) >= 0 else None
+        except (AttributeError, LookupError, TypeError, ValueError):
             return None
         raise TableFormatError(self.root.uri, f"its pointer has format {version!r}, not {FORMAT}")
 
     def copy_of(self, name: str) -> bytes | None:
         """The newest copy of a small file; None where there is none."""
-        folders = (self.root / folder for folder in reversed(self.root.names()) if folder.startswith("v="))
+        folders = (self.root / folder for folder in reversed(self.root.names()) if _SNAPSHOT.fullmatch(folder))
         return next((copy for folder in folders if (copy := (folder / f"_{name}").read()) is not None), None)
 
     def write(self, name: str, content: bytes, sequence: int) -> None:
@@ -231,8 +249,7 @@ class SnapshotStore:
 
     def _drop_older(self, newest: int) -> None:
         for name in self.root.names():
-            number = name.removeprefix("v=")
-            if name.startswith("v=") and number.isdigit() and int(number) <= newest - self.keep:
+            if _SNAPSHOT.fullmatch(name) and name <= _name(newest - self.keep):
                 (self.root / name).remove()
 
 
@@ -240,7 +257,19 @@ def _name(sequence: int) -> str:
     return f"v={sequence:012d}"
 
 
-def _as_uri(place: str) -> str:
-    if urlsplit(place).scheme and "://" in place:
-        return place.rstrip("/")
-    return Path(place).expanduser().resolve().as_uri()
+def as_uri(place: str) -> str:
+    """A path, or a URI, as a URI; that of a file has one form.
+
+    Raises:
+        TableFormatError: It is neither.
+    """
+    try:
+        parts = urlsplit(place)
+        if parts.scheme == "file" and not parts.netloc:
+            place = unquote(parts.path, errors="strict")
+        elif "://" in place:
+            return place.rstrip("/")
+        place.encode()
+        return Path(place).expanduser().resolve().as_uri()
+    except (ValueError, RuntimeError) as error:
+        raise TableFormatError(place, str(error)) from error

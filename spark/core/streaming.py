@@ -54,17 +54,13 @@ class Streaming:
     def kafka(self) -> dict[str, str]:
         return kafka_options(self.client, self.kafka_properties)
 
-    def source(self, *topics: str) -> dict[str, str]:
-        """Options of a source that reads these topics from their beginning.
+    def source(self, *, may_lose: bool) -> dict[str, str]:
+        """Options of a source, but for its topics and where it begins.
 
-        What is gone from the log is an error, never passed over in silence.
+        Args:
+            may_lose: What is gone from the log is no error: retention may delete it, or the job looks for it itself.
         """
-        options = self.kafka() | {
-            "subscribe": ",".join(topics),
-            "startingOffsets": "earliest",
-            "failOnDataLoss": "true",
-            "includeHeaders": "true",
-        }
+        options = self.kafka() | {"failOnDataLoss": str(not may_lose).lower(), "includeHeaders": "true"}
         if self.max_offsets_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self.max_offsets_per_trigger)
         return options

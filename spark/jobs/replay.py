@@ -121,7 +121,8 @@ def replay(
         from statechannel.cli.kit.connection import connect
 
         live = connect(bootstrap_servers, channel, config, properties, flags)
-    with stopped(batch_session(f"statechannel {JOB}", settings, None if live is not None else ())) as session:
+    jars = None if live is not None else ()
+    with spark_errors(), stopped(batch_session(f"statechannel {JOB}", settings, jars)) as session:
         from spark.replay.logs import archive_log, export_log, topic_log
 
         @contextmanager

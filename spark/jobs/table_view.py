@@ -55,7 +55,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     # Imported late: help must not wait for Spark.
     from spark.channel.log import ChannelTopic, raw_rows
     from spark.channel.published import PublishedChanges, to_topic
-    from spark.channel.table import ChannelTable, TableFigures
+    from spark.channel.table import ChannelTable, TableFigures, read_meta
     from spark.core.archive import Archive
     from spark.core.metrics import JobMetrics, run_measured
     from spark.core.store import SnapshotStore, new_checkpoint
@@ -64,7 +64,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
         streaming.client, streaming.channel, streaming.kafka(), accept_lost_head=options.accept_lost_head
     )
     root = options.table.rstrip("/")
-    store = SnapshotStore(f"{root}/view", options.keep)
+    store = SnapshotStore(f"{root}/view", options.keep, read_meta)
     changes = None
     if options.publish_topic is not None:
         changes = PublishedChanges(store, options.publish_topic, to_topic(streaming.kafka(), options.publish_topic))
@@ -89,10 +89,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     def start(work: Work) -> StreamingQuery:
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
-        source = streaming.source(streaming.channel) | topic.first(positions)
-        del source["subscribe"]  # a topic may have extra partitions, which are not used
-        if options.accept_lost_head:
-            source["failOnDataLoss"] = "false"  # `check` finds the same, and what is missing
+        source = streaming.source(may_lose=options.accept_lost_head) | topic.first(positions)
         rows = session.readStream.format("kafka").options(**source).load()
         writer = rows.writeStream.queryName(JOB).foreachBatch(work)
         writer = writer.option("checkpointLocation", new_checkpoint(streaming.checkpoint))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROW_TYPE = from_arrow_schema(ROW)
+HISTORY = pa.schema([*(field for field in ROW if field.name != "dt"), ("fate", pa.string()), ("topic_id", pa.string())])
+HISTORY_TYPE = from_arrow_schema(HISTORY)
 _COMMON = ("topic", "offset", "log_time", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms", "owned_as_of")
 VIEW_COLUMNS: Mapping[ReportKind, tuple[str, ...]] = {
     ReportKind.BROKER_LOAD: (*_COMMON, "size_bytes", "load"),
@@ -68,6 +70,11 @@ def fold_rows(rows: DataFrame) -> list[dict[str, Any]]:
     return headers_rows
 
 
+def positions_of(meta: Mapping[str, Any]) -> list[int]:
+    """Next offset of each topic, in a pointer's `meta` that has their ids and clocks."""
+    return [int(topic["position"]) for topic in meta["topics"].values() if topic["topic_id"] and topic["log_clock_ms"]]
+
+
 class LoadTable:
     """The folder of one job's tables.
 
@@ -79,7 +86,7 @@ class LoadTable:
         self._spark = spark
         self.root = Folder(uri)
         # The newest is read while the next is written.
-        self.views = SnapshotStore(f"{self.root.uri}/views", max(2, keep))
+        self.views = SnapshotStore(f"{self.root.uri}/views", max(2, keep), positions_of)
         self.history = Archive((self.root / "history").uri, counted="fate", order=_ORDER)
         self._tidy = False
 
@@ -126,7 +133,7 @@ class LoadTable:
     def compact(self, day: str) -> None:
         """Put the batches of the days before this one into one each."""
         self._tidy = False
-        self.history.compact_days(self._spark, day, None)
+        self.history.compact_days(self._spark, day, HISTORY_TYPE)
         self._tidy = True
 
     def write_views(

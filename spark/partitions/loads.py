@@ -19,7 +19,7 @@ from spark.core.store import Pointer, new_checkpoint
 from spark.core.streaming import Streaming
 from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.options import JOB, OFFSETS_MAX, PartitionBatchResult, PartitionLoadsOptions
-from spark.partitions.table import PartitionTable, loads_of, newest_of, rows_of
+from spark.partitions.table import PartitionTable, loads_of, newest_of, positions_of, rows_of
 from statechannel import clocks
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 
@@ -77,10 +77,9 @@ class PartitionLoadsRun:
         info = self.open()
         streaming, topic = self._streaming, self.options.topic
         starts = {str(number): self._positions.get(number, _EARLIEST) for number in range(info.partitions)}
-        source = {"maxOffsetsPerTrigger": str(OFFSETS_MAX)} | streaming.source(topic)
-        source |= {"startingOffsets": orjson.dumps({topic: starts}).decode(), "includeHeaders": "false"}
-        # Retention deletes what is old: that is no loss here. Another topic has another id.
-        source["failOnDataLoss"] = "false"
+        source = {"maxOffsetsPerTrigger": str(OFFSETS_MAX)} | streaming.source(may_lose=True)
+        source |= {"subscribe": topic, "startingOffsets": orjson.dumps({topic: starts}).decode()}
+        source["includeHeaders"] = "false"
         records = self._spark.readStream.format("kafka").options(**source).load()
         writer = (
             records.writeStream.foreachBatch(work or self.take)
@@ -103,7 +102,7 @@ class PartitionLoadsRun:
                 self.table.root.uri, f"it belongs to the job {meta.get('job')!r} on topic {meta.get('topic')!r}"
             )
         if meta["topic_id"] == info.topic_id:
-            self._positions = {int(number): int(offset) for number, offset in meta["positions"].items()}
+            self._positions = positions_of(meta)
         elif not self.options.accept_new_topic:
             raise TopicBrokenError(
                 f"the topic {self.options.topic} was re-created (id {info.topic_id}, the table has {meta['topic_id']})",

@@ -163,6 +163,11 @@ def loads_of(newest: DataFrame, window: Window) -> DataFrame:
     return summed.select(*columns).mapInArrow(partial(averaged, ends=ends), LOAD_TYPE)
 
 
+def positions_of(meta: Mapping[str, Any]) -> dict[int, int]:
+    """Next offset of each partition of the sample topic, in a pointer's `meta` that has its id."""
+    return {int(number): int(offset) for number, offset in meta["positions"].items()} if meta["topic_id"] else {}
+
+
 class PartitionTable:
     """The folder of the job's tables.
 
@@ -173,7 +178,7 @@ class PartitionTable:
     def __init__(self, spark: SparkSession, uri: str, keep: int) -> None:
         self._spark = spark
         self.root = Folder(uri)
-        self.loads = SnapshotStore(f"{self.root.uri}/loads", max(2, keep))
+        self.loads = SnapshotStore(f"{self.root.uri}/loads", max(2, keep), positions_of)
         self.history = Archive((self.root / "history").uri, counted="junk", order=("at", "offset"))
 
     def take_up(self) -> Pointer | None:

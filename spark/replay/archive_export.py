@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,9 @@ def export_archive(source: ArchiveSource, path: Path, options: Mapping[str, str]
     from spark.core.running import spark_errors
     from spark.replay.logs import open_log
 
-    session = open_session("statechannel audit report", conf=settings, jars=())
-    with spark_errors(), open_log(session, source, own) as log:
+    with spark_errors(), ExitStack() as opened:
+        session = open_session("statechannel audit report", conf=settings, jars=())
+        log = opened.enter_context(open_log(session, source, own))
         header = ExportHeader(Path(source.folder).name or source.folder, log.ends, log.now_ms())
         with progress(f"reading {source.folder}", sum(log.ends.values()), unit="records") as report:
             write_export(path, header, _records(log), now_ms=log.now_ms, progress=report)

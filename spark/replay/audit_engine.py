@@ -44,10 +44,9 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     own, settings = parted_options(question.options)
     check_installed()
     jars = () if isinstance(question.source, ExportSource | ArchiveSource) else None
-    session = batch_session("statechannel audit", settings, jars)
     try:
         with spark_errors():
-            return answer_with(session, question, own)
+            return answer_with(batch_session("statechannel audit", settings, jars), question, own)
     except GapsError as error:
         source = question.source
         name = f"The archive {source.folder}" if isinstance(source, ArchiveSource) else "The log"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark.channel.log import ChannelTopic
 from spark.channel.survey import below
 from spark.core.archive import Archive, check_complete, covers_of, why_gapped
+from spark.core.job_session import say
 from spark.core.schemas import ARCHIVE, batch_of
 from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.core.streaming import kafka_options
@@ -46,12 +46,8 @@ _VIEW, _ARCHIVE = "view", "archive"
 _PLANNED_MAX = 1_000
 
 
-def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-
-
 def archive_log(
-    session: SparkSession, folder: str, *, partitions: int | None = None, warn: Callable[[str], None] = _to_stderr
+    session: SparkSession, folder: str, *, partitions: int | None = None, warn: Callable[[str], None] = say
 ) -> ReplayLog:
     """An archive.
 
@@ -65,7 +61,8 @@ def archive_log(
         SparkJobError: The folder holds no archive; the archive contradicts its view; or it is unknown how many
             partitions the channel has, or something that is not true.
     """
-    pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
+    view = SnapshotStore((Folder(folder) / _VIEW).uri, check=lambda meta: (covers_of(meta), int(meta["written_at_ms"])))
+    pointer = view.latest()
     archive = _archive_of(folder)
     rows = archive.rows(session, from_arrow_schema(ARCHIVE))
     if pointer is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from spark.channel.survey import below
@@ -48,14 +47,7 @@ def write_verdicts(verdicts: DataFrame, folder: str, records: int) -> None:
         )
     files = 1 + records // _OFFSETS_OF_A_FILE
     ordered = verdicts.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
-    try:
-        ordered.write.parquet(target.place)
-    except AnalysisException as error:
-        raise SparkJobError(
-            f"{target.uri} cannot be written: {error.getMessage()}",
-            hint="Name another folder for the verdicts.",
-            exit_code=ExitCode.TABLE_UNUSABLE,
-        ) from error
+    ordered.write.parquet(target.place)
 
 
 def compared(

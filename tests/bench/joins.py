@@ -46,7 +46,7 @@ def _join(bootstrap: str, bundles: int, records: int, rounds: int) -> list[Figur
     settings, topics = make_channel(bootstrap, channel)
     maker = LogMaker(records, namespaces=bundles // BUNDLES_OF_A_NAMESPACE, bundles=BUNDLES_OF_A_NAMESPACE)
     with _eager(settings, channel):
-        fill(bootstrap, channel, maker)
+        fill(bootstrap, channel, maker.make())
         producer = Producer(settings.producer_config())
         for key, value in maker.settle():
             producer.produce(channel, value, key, 0)

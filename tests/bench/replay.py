@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Producer
 
@@ -14,7 +14,7 @@ MODES = ("bare", "parse", "parse-json", "replica", "engine")
 CHANNEL = "bench-replay"
 
 
-def fill(bootstrap: str, channel: str, maker: LogMaker) -> int:
+def fill(bootstrap: str, channel: str, records: Iterable[tuple[bytes, bytes]]) -> int:
     """Write the whole log; the number of records."""
     producer = Producer(
         {
@@ -32,7 +32,7 @@ def fill(bootstrap: str, channel: str, maker: LogMaker) -> int:
             failures.append(str(error))
 
     written = 0
-    for key, value in maker.make():
+    for key, value in records:
         while True:
             try:
                 producer.produce(channel, value, key, 0, on_delivery=delivered)
@@ -54,7 +54,7 @@ def run(records: int = 1_000_000, rounds: int = 5) -> Sequence[Figure]:
         make_channel(bootstrap, CHANNEL)
         maker = LogMaker(records)
         began_s = time.monotonic()
-        end = fill(bootstrap, CHANNEL, maker)
+        end = fill(bootstrap, CHANNEL, maker.make())
         print(f"replay: {end:,} records written in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
         load = Load()
         results: dict[str, list[dict[str, float]]] = {mode: [] for mode in MODES}

@@ -12,7 +12,7 @@ import pytest
 from spark.channel.plan import place_fields
 from spark.channel.published import PublishedChanges
 from spark.core.store import Pointer, SnapshotStore
-from spark.errors import NewerFormatError, TopicBrokenError
+from spark.errors import NewerFormatError
 from statechannel.protocol.codec import newer_format
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
@@ -88,24 +88,6 @@ class Both:
 
 def records_of(log: loggen.Log) -> list[RecordRead]:
     return [record_of(line) for line in log.lines]
-
-
-def test_a_topic_that_was_made_anew(session: SparkSession, tmp_path: Path) -> None:
-    topic = LogTopic(session, 1)
-    topic.records, _ = cold_start_log(differs=False)
-    table = table_on(topic, tmp_path)
-    table.process(frame_of(session, topic.records[:5]))
-    before = pointer_of(tmp_path)
-    other = table_on(topic, tmp_path)
-    other._log = replace(other._log, topic_id="id-2")
-    with pytest.raises(TopicBrokenError, match="id-2"):
-        other.places()
-    with pytest.raises(TopicBrokenError, match="id-1"):
-        other.process(frame_of(session, topic.records))
-    more = table_on(LogTopic(session, 2), tmp_path)
-    with pytest.raises(TopicBrokenError, match="2 partitions"):
-        more.places()
-    assert pointer_of(tmp_path) == before
 
 
 def test_wild_junk(session: SparkSession, tmp_path: Path) -> None:

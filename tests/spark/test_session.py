@@ -25,17 +25,6 @@ def test_a_worker_has_arrow_and_the_core(session):
     assert sorted(answered) == sorted(partition_of(name, 8) for name in namespaces)
 
 
-def test_settings(session):
-    assert session.conf.get("spark.sql.session.timeZone") == "UTC"
-    before = session.conf.get("spark.sql.shuffle.partitions")  # other tests of this process open sessions too
-    assert open_session("asked", conf={"spark.sql.shuffle.partitions": "3"}).conf.get(
-        "spark.sql.shuffle.partitions"
-    ) == ("3"), "what is asked for wins over the default"
-    session.conf.set("spark.sql.shuffle.partitions", before)
-    assert session.sparkContext.getConf().get("spark.driver.bindAddress") == "127.0.0.1"
-    assert session.sparkContext.uiWebUrl is None
-
-
 def test_a_setting_that_spark_refuses_is_one_clear_error(session):
     with pytest.raises(SparkJobError, match="Spark does not start") as error:
         open_session("another", conf={"spark.sql.shuffle.partitions": "many"})

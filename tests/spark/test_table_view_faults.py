@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -107,13 +107,14 @@ def in_every_folder(table: Path) -> None:
 
 def a_day_later(archive: Path) -> None:
     days = sorted(archive.glob("dt=*"))
-    days[-1].rename(archive / f"dt=2000-01-{len(days):02}") if days else None
+    days[-1].rename(archive / f"dt={next(YEARS)}-01-01") if days else None
 
 
 def files(folder: Path, name: str = "*") -> list[Path]:
     return [path for path in folder.rglob(name) if path.is_file()]
 
 
+YEARS = count(1_800)
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "an empty checkpoint": lambda job: [file.write_bytes(b"") for file in files(job / "checkpoint")],
     "half a pointer": lambda job: [file.write_bytes(file.read_bytes()[:40]) for file in files(job / "table", "LATEST")],

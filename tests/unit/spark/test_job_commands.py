@@ -48,7 +48,6 @@ def test_a_job_gets_its_options(call):
     )
     assert "('kafka.security.protocol', 'SSL')" in out
     assert "('failOnDataLoss', 'true')" in out
-    assert "('subscribe', 'a,b')" in out
     assert "maxOffsetsPerTrigger" not in out
 
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from spark.core.job_session import apart, only_job, refuse_foreign
+from spark.core.job_session import apart, refuse_foreign
 from spark.errors import SparkJobError, TableFormatError
 from spark.jars import JARS_VARIABLE, SPARK_JARS, SPARK_VERSION
 from statechannel.embedded import jars
 from statechannel.embedded.jars import CACHE_VARIABLE
-from statechannel.errors import ExitCode
 
 
 @pytest.mark.parametrize(("checkpoint", "table"), [("a/t", "a/t"), ("a/t/c", "a/t"), ("a/t", "file:{here}/a/t/view/")])
@@ -24,13 +23,6 @@ def test_folders_beside_each_other_are_fine():
     apart("tables/checkpoints/channel", "tables/channel")
     apart("s3://bucket/tables/checkpoints/channel", "s3://bucket/tables/channel")
     apart("tables/channel-2", "tables/channel")
-
-
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SparkJobError, match="cannot be used") as error, only_job("j", [tmp_path / "file" / "table"]):
-        pass
-    assert error.value.exit_code == ExitCode.TABLE_UNUSABLE
 
 
 def test_a_table_of_another_job_is_refused(tmp_path):

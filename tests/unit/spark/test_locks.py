@@ -1,13 +1,18 @@
 """One job at a time on a folder, also where the other one was killed."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from spark.core.job_session import JobInUseError, lock_file, only_job
+from spark.errors import SparkJobError
 from statechannel.errors import ExitCode
 from tests.support.waits import WAIT_S
 
@@ -56,6 +61,29 @@ def test_a_refused_job_holds_nothing(holder, tmp_path):
         pytest.fail("two jobs on one folder")
     with only_job("third", [tmp_path / "a"]):
         pass
+
+
+TROUBLES = {
+    "folder": Path.mkdir,
+    "loop": lambda lock: lock.symlink_to(lock),
+    "lost": lambda lock: lock.symlink_to(lock / "no" / "where"),
+    "no locks": lambda _: OSError(errno.ENOLCK, "No locks available"),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_lock_that_cannot_be_had(tmp_path, monkeypatch, trouble):
+    if error := TROUBLES[trouble](lock_file(tmp_path / "t")):
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=error))
+    with pytest.raises(SparkJobError, match=r"\.t\.lock") as caught, only_job("mine", [tmp_path / "t"]):
+        pytest.fail("nothing is held")
+    assert caught.value.exit_code == ExitCode.TABLE_UNUSABLE
+
+
+def test_a_lock_whose_text_has_no_room_is_a_lock(tmp_path):
+    lock_file(tmp_path / "t").symlink_to("/dev/full")
+    with only_job("mine", [tmp_path / "t"]), pytest.raises(JobInUseError), only_job("again", [tmp_path / "t"]):
+        pytest.fail("two jobs on one folder")
 
 
 def test_twice_in_one_process_is_refused_too(tmp_path):

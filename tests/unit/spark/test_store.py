@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import quote
 
 import orjson
 import pytest
 
+from spark.channel import table as channel
+from spark.channel.plan import Missing, ReadingPosition, place_fields
 from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.errors import TableChangedError, TableFormatError
+from spark.load import table as load
+from spark.partitions import table as samples
 from statechannel.errors import ExitCode
 
 
@@ -21,11 +27,7 @@ def publish(store: SnapshotStore, base: Pointer | None, text: str = "x") -> Poin
 
 @pytest.fixture
 def store(tmp_path):
-    return SnapshotStore(str(tmp_path / "view"), keep=3)
-
-
-def test_nothing_is_there_before_the_first(store):
-    assert store.latest() is None
+    return SnapshotStore(str(tmp_path / "view"), 3, lambda meta: meta["text"])
 
 
 def test_sequences_grow_by_one(store):
@@ -104,6 +106,8 @@ def test_so_many_snapshots_are_kept(store):
         orjson.dumps({"format": 2, "sequence": 0, "meta": {}}),
         orjson.dumps({"format": 1, "meta": {}}),
         orjson.dumps({"format": 1, "sequence": "x", "meta": {}}),
+        orjson.dumps({"format": 1, "sequence": -1, "meta": {}}),
+        orjson.dumps({"format": 1, "sequence": 0, "meta": None}),
     ],
 )
 def test_a_pointer_that_is_none(store, content):
@@ -118,22 +122,26 @@ def test_names_of_folders(tmp_path, name):
     store = SnapshotStore(str(tmp_path / name))
     publish(store, None)
     assert (tmp_path / name / "LATEST").exists()
-    assert SnapshotStore((tmp_path / name).as_uri()).latest() == store.latest()
+    for place in (tmp_path.as_uri(), f"file:{quote(str(tmp_path))}"):
+        assert SnapshotStore(f"{place}/{quote(name)}").latest() == store.latest()
 
 
-DAMAGES = [None, b"", b"{", b"\0" * 40, b'{"format": 1, "meta": {}}']
+DAMAGES = [None, b"", b"{", b"\0" * 40, b'{"format": 1, "meta": {}}', b'{"format": 1, "sequence": 0, "meta": {}}']
 
 
 @pytest.mark.parametrize("content", DAMAGES)
 def test_a_pointer_that_was_lost_or_damaged_comes_back_from_beside_its_snapshot(store, content, caplog):
     newest = publish(store, publish(store, None))
     (Folder(store.folder(2).uri) / "half.parquet").write(b"of a writer that died")
+    for name in ("v=notes.txt", "v=000000000009"):
+        (store.root / name).write(b"somebody's")
+    (Path(store.root.path) / "v=²").mkdir()
     pointer = Path(store.root.path) / "LATEST"
     whole = pointer.read_bytes()
     pointer.unlink()
     if content is not None:
         pointer.write_bytes(content)
-    assert SnapshotStore(store.root.uri).latest() == newest
+    assert SnapshotStore(store.root.uri, 3, lambda meta: meta["text"]).latest() == newest
     assert pointer.exists() is (content is not None), "a reader writes nothing"
     caplog.clear()
     assert store.latest(mend=True) == newest
@@ -143,6 +151,40 @@ def test_a_pointer_that_was_lost_or_damaged_comes_back_from_beside_its_snapshot(
     assert store.latest() == newest
     assert len(caplog.records) == 1
     assert publish(store, newest).sequence == 2
+
+
+@pytest.mark.parametrize("copy", [b"", b"{", b"null"])
+def test_a_table_whose_pointer_and_copy_are_lost_is_not_begun_anew(store, copy):
+    publish(store, None)
+    (store.root / "LATEST").remove()
+    (store.folder(0) / "_LATEST").write(copy)
+    with pytest.raises(TableFormatError):
+        store.latest(mend=True)
+
+
+NEEDED = {
+    channel.read_meta: {
+        "topic": "t",
+        "topic_id": "x",
+        "partitions": {"0": place_fields(ReadingPosition())},
+        "incomplete": [asdict(Missing(0, 1, 2, 3, 4, None))],
+        "digest": "d",
+        **dict.fromkeys(("keys", "bundles", "debts"), 0),
+    },
+    load.positions_of: {"topics": {"t": {"topic_id": "x", "position": 1, "log_clock_ms": 2}}},
+    samples.positions_of: {"topic_id": "x", "positions": {"0": 1}},
+}
+
+
+@pytest.mark.parametrize("read", NEEDED, ids=lambda read: read.__module__)
+def test_a_pointer_that_lacks_what_its_job_needs_is_damaged(tmp_path, read):
+    store = SnapshotStore(str(tmp_path), check=read)
+    newest = store.publish(None, NEEDED[read])
+    assert store.latest() == newest
+    others = [meta for meta in NEEDED.values() if meta is not newest.meta]
+    for meta in (*others, *({k: v for k, v in newest.meta.items() if k != name} for name in newest.meta), [], "x"):
+        (store.root / "LATEST").write(orjson.dumps({"format": 1, "sequence": 0, "meta": meta}))
+        assert store.latest() == newest, meta
 
 
 def test_a_pointer_of_a_newer_version_is_never_set_back(store):

@@ -31,7 +31,7 @@ def tiny(streaming: Streaming, options: TinyOptions):
         streaming.trigger(),
         dict(streaming.conf),
     )
-    print(sorted(streaming.source("a", "b").items()))
+    print(sorted(streaming.source(may_lose=False).items()))
     return 3
 
 
