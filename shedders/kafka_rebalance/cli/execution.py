@@ -150,8 +150,13 @@ def carry_out(
     *,
     accept_unmet: bool = False,
     request: ExecutionRequest | None = None,
+    begins: str = "",
 ) -> ExecutionEnd:
-    """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once."""
+    """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once.
+
+    Args:
+        begins: Printed once nothing has refused it.
+    """
     from shedders.kafka_rebalance.execution.progress import progress_of
     from shedders.kafka_rebalance.execution.session import execute
     from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
@@ -164,7 +169,12 @@ def carry_out(
         if over.wait(length_s):  # ending: no busy loop, as Kafka may be failing
             time.sleep(min(length_s, ENDING_S))
 
-    with bar() as shown, _signals(over) as runs:
+    with bar() as shown, _signals(over) as interrupted_by:
+
+        def runs(runner: Runner) -> None:
+            interrupted_by(runner)
+            if begins:
+                say(begins)
 
         def show(machine: ExecutionMachine, seen: Observation) -> None:
             nonlocal copied, remarked
@@ -363,10 +373,10 @@ def resume(
         kept.setdefault("throttle_bytes_per_s", past.recorded.rate)
     if asked:
         kept["throttle_bytes_per_s"] = asked["throttle"]
-    elif kept.get("throttle_bytes_per_s") is not None:
-        say(f"the throttle remains {rate(kept['throttle_bytes_per_s'])}")
     place = as_before(place, kept)
-    tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)
+    remains = None if asked else place.settings.pace.throttle_bytes_per_s
+    note = "" if remains is None else f"the throttle remains {rate(remains)}"
+    tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet, begins=note), output)
 
 
 @with_connection
@@ -378,10 +388,13 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
 
     book, trouble = read_book(place)
     wanted = chosen(place, plan_id, book)
+    junk = {} if book is None else {str(why): number for why, number in sorted(book.junk.items())}
+    for why, number in junk.items():
+        say(f"note: ignored of {place.settings.state_topic}: {count(number, 'record')}: {why}")
     if wanted is None:
         if trouble is not None:  # the topic may have a plan
             raise trouble
-        _show_idle(output)
+        _show_idle(output, junk)
         return
     try:
         plan = known(place, wanted, book)
@@ -391,7 +404,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         raise
     result = status_of(place, plan, now_ms=now_ms())
     if output is Output.JSON:
-        print_json(_document(result) | {"topic_trouble": trouble and str(trouble)})
+        print_json(_document(result) | {"topic_trouble": trouble and str(trouble), "junk": junk})
         return
     print_facts([("plan", result.plan_id), *_rows(result)])
     if trouble is not None:
@@ -401,12 +414,13 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
-def _show_idle(output: Output) -> None:
+def _show_idle(output: Output, junk: Mapping[str, int]) -> None:
     from shedders.kafka_rebalance.execution.overview import ExecutionStatus
 
     if output is Output.JSON:
         nothing = dict.fromkeys(field.name for field in fields(ExecutionStatus))
-        print_json(nothing | {"state": "idle", "running": False, "next_step": _BEGIN, "topic_trouble": None})
+        idle = {"state": "idle", "running": False, "next_step": _BEGIN, "topic_trouble": None, "junk": junk}
+        print_json(nothing | idle)
         return
     state = "idle: nothing is being executed, and no plan has been executed here"
     print_facts([("state", state), ("next", _BEGIN)])

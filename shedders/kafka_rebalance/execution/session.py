@@ -38,6 +38,7 @@ from shedders.kafka_rebalance.execution.machine import ExecutionMachine
 from shedders.kafka_rebalance.execution.purpose import leaving_brokers
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.state_topic import (
+    PLAN_BYTES_MAX,
     Holder,
     PlanBook,
     StateBook,
@@ -104,21 +105,18 @@ class ExecutionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlan:
-    """State of a plan, merged from the folder and the topic.
+    """State of a plan.
 
     Attributes:
+        recorded: As folder and topic have it.
         holder: Executor that is alive, of any plan of the cluster.
         seen_at_ms: Last sign of life of the plan's executor in the topic, alive or not; 0: none.
     """
 
     plan: ReassignmentPlan
-    events: list[dict[str, Any]]
+    recorded: ExecutionHistory
     holder: Holder | None
     seen_at_ms: int = 0
-
-    @property
-    def recorded(self) -> ExecutionHistory:
-        return recorded(self.events)
 
 
 def host_name() -> str:
@@ -152,12 +150,17 @@ def written(place: ExecutionPlace) -> PartitionLoads | None:
 
 def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
     folder = folder_of(place.root, plan_id)
-    of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
-    raw = of_topic.plan_bytes()
+    of_topic = PlanBook() if book is None else book.book(plan_id)
+    raw, where = of_topic.plan_bytes(), f"the plan {plan_id} of the state topic"
     if has_plan(folder):
         plan = read_plan(folder / PLAN)
     elif raw is not None:
-        plan = parse_plan(raw, f"the plan {plan_id} of the state topic")
+        plan = parse_plan(raw, where)
+    elif of_topic.of:
+        raise PlanUnusableError(
+            f"{where} is not whole: parts are missing or damaged, or it has more than {PLAN_BYTES_MAX} bytes",
+            hint="Use the host that began it, or its state folder with --state DIR.",
+        )
     else:
         ids = list(dict.fromkeys((*plan_ids(place.root), *(book.plans if book is not None else ()))))
         raise PlanUnknownError(
@@ -166,10 +169,10 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             if ids
             else "No plan is known; use --state DIR.",
         )
-    events = merged(read_journal(folder), of_topic.in_order())
     last = None if book is None else book.holder
     seen_at_ms = last.seen_at_ms if last is not None and last.plan_id == plan_id else 0
-    return KnownPlan(plan=plan, events=events, holder=alive_holder(book), seen_at_ms=seen_at_ms)
+    past = history_of(place, plan_id, book)
+    return KnownPlan(plan=plan, recorded=past, holder=alive_holder(book), seen_at_ms=seen_at_ms)
 
 
 def alive_holder(book: StateBook | None) -> Holder | None:
