@@ -19,7 +19,7 @@ from loaddata.samples.strict_json import cut, located
 from shedders.model.patterns import compiled
 from shedders.snapshots.model import FORMAT, KIND, BundlePart, IsolationPart, PoliciesPart, Snapshot
 from statechannel.errors import ExitCode, StateChannelError
-from statechannel.files import UnreadableFileError, read_bytes
+from statechannel.files import UnreadableFileError, check_names, read_bytes
 from statechannel.protocol.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
 from statechannel.suggestions import nearest
 
@@ -263,8 +263,8 @@ def load_json(raw: bytes, where: str) -> Any:
         raise SnapshotError(where, _odd_fields(raw) or [f"it is not JSON: {error}"]) from error
     if not _surely_unique(raw, value):
         try:
-            json.loads(raw, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
+            check_names(raw)
+        except ValueError as error:
             raise SnapshotError(where, [str(error)]) from error
     return value
 
@@ -298,12 +298,6 @@ def _surely_unique(raw: bytes, value: Any) -> bool:
         objects = [item for item in inner if isinstance(item, dict)]
         lists = [item for item in inner if isinstance(item, list)]
     return False
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    name, times = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 1)
-    if times > 1:
-        raise ValueError(f"the name {cut(repr(name))} is duplicated")
 
 
 SIZE_MAX_BYTES = 1 << 30

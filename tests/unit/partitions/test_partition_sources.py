@@ -396,6 +396,12 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     with lines.open("wb") as file:
         assert write_samples(file, taken.samples) == 2
         file.write(b"\njunk\n" + b"x" * 20_000 + b"\n")
+        write_samples(file, taken.samples[:1])
+    lines.write_bytes(lines.read_bytes()[:-2] + b',"disk_bytes":7}\n')
     again = FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert again.samples == taken.samples
-    assert any(str(InvalidSampleReason.NOT_JSON) in remark for remark in again.remarks)
+    for why in (InvalidSampleReason.NOT_JSON, InvalidSampleReason.NAME_TWICE):
+        assert any(str(why) in remark for remark in again.remarks)
+    lines.write_bytes(b"# HELP kafka_brokers Number of brokers\nkafka_brokers 3\n")
+    with pytest.raises(SourceError, match="Prometheus"):
+        FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
