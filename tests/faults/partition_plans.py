@@ -146,7 +146,7 @@ def main(seed: int, plans: int) -> None:
             settings = ClientSettings(nodes.address)
             with open_admin(settings, timeout_s=WAIT_S) as admin:
                 lab = Lab(nodes, Path(folder), settings, admin)
-                lab.until(lambda: len(lab.layout().brokers) == 3)  # noqa: PLR2004 - the client knows all nodes
+                lab.until(lambda: len(lab.layout().brokers) == 3)
                 for number in range(plans):
                     print(carry_out(lab, Random(f"{seed} {number}"), number), flush=True)
         finally:
