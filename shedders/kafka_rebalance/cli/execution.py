@@ -38,6 +38,7 @@ from shedders.kafka_rebalance.cli.arguments import (
     usage_error,
 )
 from shedders.kafka_rebalance.errors import PlanUnknownError
+from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionRequest, StopKind, recorded
 from shedders.model.amounts import count, rate, size
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.execution.runner import Runner
     from shedders.kafka_rebalance.execution.session import ExecutionPlace
     from shedders.kafka_rebalance.execution.state_topic import StateBook
-    from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionRequest, Observation
+    from shedders.kafka_rebalance.execution.values import Observation
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from statechannel.kafka.errors import KafkaAdapterError
 
@@ -149,7 +150,7 @@ def carry_out(
     plan: ReassignmentPlan,
     *,
     accept_unmet: bool = False,
-    request: ExecutionRequest | None = None,
+    request: ExecutionRequest = ExecutionRequest.GO,
     begins: str = "",
 ) -> ExecutionEnd:
     """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once.
@@ -159,7 +160,6 @@ def carry_out(
     """
     from shedders.kafka_rebalance.execution.progress import progress_of
     from shedders.kafka_rebalance.execution.session import execute
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
 
     over = threading.Event()
     copied: Mapping[tuple[str, int, int], int] | None = None
@@ -196,7 +196,7 @@ def carry_out(
             accept_unmet=accept_unmet,
             wait=wait,
             by=who(),
-            request=request or Wishes.GO,
+            request=request,
             noted=lambda text: say(f"note: {text}"),
             runs=runs,
             shown=show,
@@ -230,7 +230,6 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
 
 
 def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: Any) -> None:
-    from shedders.kafka_rebalance.execution.values import StopKind
 
     stop = end.stop
     left = [f"{kind} {name}" for kind, name in end.throttles_left]
@@ -304,7 +303,6 @@ def ask_executor(
 
 
 def _answer(place: ExecutionPlace, plan_id: str, request: ExecutionRequest) -> str:
-    from shedders.kafka_rebalance.execution.values import recorded
 
     ends_s = time.monotonic() + ANSWER_S + place.settings.pace.poll_s
     with place.topic() as topic, waiting(f"waiting for the executor of plan {plan_id}", ANSWER_S) as progress:
@@ -328,7 +326,6 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
     """Cancel a plan: revert moves in flight and remove throttles; finished moves stay (`rollback` reverts them)."""
     place = place_of(connect, state)
     from shedders.kafka_rebalance.execution.session import known
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
     idle = ask_executor(place, plan_id, ExecutionRequest.CANCEL, output)
     if idle is not None:
@@ -340,7 +337,6 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
 def pause(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
     """Pause a plan: start no further moves; moves in flight finish. `resume` continues."""
     place = place_of(connect, state)
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
     idle = ask_executor(place, plan_id, ExecutionRequest.PAUSE, output)
     if idle is not None:
@@ -361,7 +357,6 @@ def resume(
     """Continue a plan that is paused, or whose executor stopped or died. --throttle changes the throttle of a running plan."""
     place = place_of(connect, state, throttle_bytes_per_s=throttle, unthrottle=unthrottle)
     from shedders.kafka_rebalance.execution.session import known
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
     asked = {} if throttle is None else {"throttle": place.settings.pace.throttle_bytes_per_s}
     idle = ask_executor(place, plan_id, ExecutionRequest.GO, output, **asked)
