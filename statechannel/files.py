@@ -117,15 +117,18 @@ def read_text(path: Path, size_max_bytes: int = READ_BYTES_MAX) -> str:
         raise UnreadableFileError(f"is not UTF-8: line {line} has the byte 0x{raw[error.start]:02x}") from error
 
 
-def load_json(raw: bytes) -> Any:
+def load_json(raw: bytes, spelling: int = 0) -> Any:
     """JSON in which no object has a name twice.
+
+    Args:
+        spelling: orjson's options with which it was probably written: what is as written needs no second look.
 
     Raises:
         ValueError: It is not; `orjson.JSONDecodeError` where it is no JSON at all.
     """
     value = orjson.loads(raw)
     try:
-        is_own = orjson.dumps(value) == raw.strip()  # as orjson writes it, which writes each name once
+        is_own = orjson.dumps(value, option=spelling) == raw
     except TypeError:
         is_own = False  # nested too deeply for it
     if not is_own:
@@ -134,11 +137,7 @@ def load_json(raw: bytes) -> Any:
 
 
 def check_names(raw: bytes) -> None:
-    """Refuse JSON in which an object has a name twice: some readers take its first value, others its last.
-
-    Raises:
-        ValueError: An object has one, or it is nested too deeply to see.
-    """
+    """Raise ValueError where an object of JSON has a name twice: some readers take its first value, others its last."""
 
     def unique(pairs: list[tuple[str, Any]]) -> None:
         names = [name for name, _ in pairs]

@@ -10,7 +10,7 @@ from click.testing import Result
 from loaddata.samples.cluster_files import lines_of, read_layout_file, write_layout
 from loaddata.samples.partitions import PartitionLoad
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_files import parse_reassignment, read_plan
+from shedders.kafka_rebalance.planning.plan_files import read_plan
 from tests.docs.generate import ROOT
 from tests.twin.partition_state import layout_after
 
@@ -90,35 +90,12 @@ def test_brokers_that_go_are_emptied_and_nothing_else_moves(run: Run, goals: tup
     assert {broker for move in plan.moves for broker in move.removed} == {2}
 
 
-def test_demotion_copies_nothing(run: Run) -> None:
-    plan = planned(run, "--demote", "1")
-    assert plan.moves
-    assert plan.copied_bytes == 0
-    assert {broker.id: broker.after.leaders for broker in plan.brokers}[1] == 0
-
-
 def test_a_replication_factor_is_of_the_topics_that_are_named(run: Run) -> None:
     plan = planned(run, "--replication-factor", "3", "--topics", "audit")
     assert {(move.topic, len(move.before), len(move.after)) for move in plan.moves} == {("audit", 2, 3)}
     plan = planned(run, "--replication-factor", "1", "--topics", "audit")
     assert {(move.topic, len(move.after)) for move in plan.moves} == {("audit", 1)}
     assert plan.copied_bytes == 0
-
-
-def test_offline_replicas_find_a_new_home(run: Run) -> None:
-    document = json.loads(EXAMPLE.read_text())
-    document["brokers"][2]["alive"] = False
-    for topic in document["topics"]:
-        for partition in topic["partitions"]:
-            if 3 in partition["replicas"]:
-                partition["offline"] = [3]
-                partition["isr"] = [broker for broker in partition["replicas"] if broker != 3]
-                partition["leader"] = partition["isr"][0]
-    Path("down.json").write_text(json.dumps(document))
-    plan = planned(run, "--fix-offline", layout=Path("down.json"))
-    assert plan.moves
-    assert {broker for move in plan.moves for broker in move.removed} == {3}
-    assert {broker.id: broker.after.replicas for broker in plan.brokers}[3] == 0
 
 
 def test_blacklist_and_choice_of_topics(run: Run) -> None:
@@ -138,13 +115,6 @@ def test_bounds_of_moves_and_bytes(run: Run) -> None:
     assert any("bound" in remark for remark in plan.remarks)
     plan = planned(run, "--add-brokers", "4", "--max-bytes", "200GB")
     assert 0 < plan.copied_bytes <= 200 * 10**9
-
-
-def test_files_for_kafkas_own_tool(run: Run) -> None:
-    plan = planned(run, "--add-brokers", "4", "--reassignment", "after.json", "--rollback", "before.json")
-    for which in ("after", "before"):
-        wanted = parse_reassignment(Path(f"{which}.json").read_bytes())
-        assert wanted == {move.key: (getattr(move, which), ()) for move in plan.moves}
 
 
 def _with_racks(*racks: str | None) -> Path:

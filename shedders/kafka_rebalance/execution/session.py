@@ -43,8 +43,8 @@ from shedders.kafka_rebalance.execution.state_topic import (
     PlanBook,
     StateBook,
     StateTopic,
-    event_name,
     in_order,
+    lacking,
     merged,
     plan_records,
     record,
@@ -237,10 +237,8 @@ def execute(
         in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
-        journal_names = {event_name(event) for event in journal.events}
-        for event in topic_events:
-            if event_name(event) not in journal_names:
-                journal.append(event)
+        for event in lacking(topic_events, journal.events):
+            journal.append(event)
         on_batch = partial(
             _write_rollback,
             {move.key: move for move in plan.moves},
@@ -250,8 +248,7 @@ def execute(
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
-        in_topic = {event_name(event) for event in topic_events}
-        ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
+        ledger.publish(lacking(journal.events, topic_events))
         kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         ledger.write(
             ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}

@@ -280,10 +280,13 @@ def in_order(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def merged(here: Iterable[Mapping[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Distinct events of journal and topic, in order, as either may have more."""
-    by_name: dict[tuple[int, str], dict[str, Any]] = {}
-    for event in (*here, *there):
-        by_name.setdefault(event_name(event), dict(event))
-    return in_order(by_name.values())
+    return in_order({event_name(event): event for event in (*there, *here)}.values())
+
+
+def lacking(events: Iterable[dict[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Events that are not there."""
+    names = {event_name(event) for event in there}
+    return [event for event in events if event_name(event) not in names]
 
 
 class StateTopic:

@@ -21,14 +21,7 @@ from shedders.kafka_rebalance.execution.journal import (
     write_durable,
 )
 from shedders.kafka_rebalance.execution.session import ExecutionPlace, _claim, host_name, known
-from shedders.kafka_rebalance.execution.state_topic import (
-    CHUNK_BYTES,
-    JunkRecord,
-    StateBook,
-    merged,
-    plan_records,
-    record,
-)
+from shedders.kafka_rebalance.execution.state_topic import CHUNK_BYTES, JunkRecord, StateBook, plan_records, record
 from shedders.kafka_rebalance.execution.values import ExecutionRequest, OperatorRequests
 from shedders.kafka_rebalance.settings import PartitionsSettings
 from statechannel.kafka.client_settings import ClientSettings
@@ -193,11 +186,6 @@ def test_what_is_no_record_is_passed_over() -> None:
     assert book.holder is None
     assert book.book("p").asked == OperatorRequests()
     assert book.junk == {JunkRecord.NOT_JSON: 3, JunkRecord.NOT_A_RECORD: 4, JunkRecord.OTHER_VERSION: 1}
-
-
-def test_events_of_both_places_each_once() -> None:
-    here, there = [{"n": 1, "e": "x"}, {"n": 2}], [{"n": 2}, {"n": 3}, {"n": 1, "e": "x"}]
-    assert merged(here, there) == [{"n": 1, "e": "x"}, {"n": 2}, {"n": 3}]
 
 
 def test_an_executor_with_a_time_from_the_future_is_succeeded_as_any_other() -> None:
