@@ -118,10 +118,7 @@ def read_text(path: Path, size_max_bytes: int = READ_BYTES_MAX) -> str:
 
 
 def load_json(raw: bytes, spelling: int = 0) -> Any:
-    """JSON in which no object has a name twice.
-
-    Args:
-        spelling: orjson's options with which it was probably written: what is as written needs no second look.
+    """JSON in which no object has a name twice; with the `spelling` (orjson's options) of its writer it needs no second look.
 
     Raises:
         ValueError: It is not; `orjson.JSONDecodeError` where it is no JSON at all.

@@ -153,10 +153,9 @@ def carry_out(
     request: ExecutionRequest = ExecutionRequest.GO,
     begins: str = "",
 ) -> ExecutionEnd:
-    """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once.
+    """Execute a plan in the foreground with a progress bar, and print `begins` once nothing has refused it.
 
-    Args:
-        begins: Printed once nothing has refused it.
+    SIGINT or SIGTERM ends it in order, a second one at once.
     """
     from shedders.kafka_rebalance.execution.progress import progress_of
     from shedders.kafka_rebalance.execution.session import execute

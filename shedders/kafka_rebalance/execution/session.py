@@ -105,10 +105,9 @@ class ExecutionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlan:
-    """State of a plan.
+    """State of a plan, from the folder and the topic.
 
     Attributes:
-        recorded: As folder and topic have it.
         holder: Executor that is alive, of any plan of the cluster.
         seen_at_ms: Last sign of life of the plan's executor in the topic, alive or not; 0: none.
     """
