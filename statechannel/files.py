@@ -1,16 +1,19 @@
-"""Files of people: read in one way, and created atomically: a file gets its name only when it is complete."""
+"""Files and values of people: read in one way. Files are created atomically: one gets its name only when it is complete."""
 
 from __future__ import annotations
 
 import codecs
 import errno
+import json
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
+
+import orjson
 
 from statechannel.errors import ExitCode, StateChannelError
 
@@ -57,6 +60,9 @@ class UnreadableFileError(Exception):
 READ_BYTES_MAX: Final = 1 << 31
 _OTHER: Final = {
     b"\x1f\x8b": "is compressed with gzip: unpack it",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd: unpack it",
+    b"\xfd7zXZ": "is compressed with xz: unpack it",
+    b"PK\x03\x04": "is a zip archive: unpack it",
     codecs.BOM_UTF16_LE: "is UTF-16: save it as UTF-8",
     codecs.BOM_UTF16_BE: "is UTF-16: save it as UTF-8",
 }
@@ -109,6 +115,49 @@ def read_text(path: Path, size_max_bytes: int = READ_BYTES_MAX) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UnreadableFileError(f"is not UTF-8: line {line} has the byte 0x{raw[error.start]:02x}") from error
+
+
+def load_json(raw: bytes, spelling: int = 0) -> Any:
+    """JSON in which no object has a name twice; with the `spelling` (orjson's options) of its writer it needs no second look.
+
+    Raises:
+        ValueError: It is not; `orjson.JSONDecodeError` where it is no JSON at all.
+    """
+    value = orjson.loads(raw)
+    try:
+        is_own = orjson.dumps(value, option=spelling) == raw
+    except TypeError:
+        is_own = False  # nested too deeply for it
+    if not is_own:
+        check_names(raw)
+    return value
+
+
+def check_names(raw: bytes) -> None:
+    """Raise ValueError where an object of JSON has a name twice: some readers take its first value, others its last."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the name {max(names, key=names.count)[:40]!r} is there twice")
+
+    try:
+        json.loads(raw, object_pairs_hook=unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_value(text: str) -> Any:
+    """Value of an option or a variable: `none` is None, lists and mappings are JSON; text stays text, also of numbers."""
+    stripped = text.strip()
+    if stripped.lower() == "none":
+        return None
+    if stripped[:1] in ("[", "{"):
+        try:
+            return load_json(stripped.encode())
+        except ValueError:
+            return text
+    return text
 
 
 @contextmanager

@@ -326,9 +326,12 @@ class EndpointSource:
             if isinstance(answer, str):
                 silent[broker] = f"{addresses[broker]}: {answer}"
             else:
-                for point in answer:
-                    if rule := rule_of(point):
-                        collected.add(broker, rule, point.labels, point.value)
+                figures = [(rule, point) for point in answer if (rule := rule_of(point))]
+                if all(rule.figure in _OF_ANY_PROCESS for rule, _ in figures):
+                    silent[broker] = f"{addresses[broker]}: {_other_metrics(answer)}"
+                    continue
+                for rule, point in figures:
+                    collected.add(broker, rule, point.labels, point.value)
                 readings[broker] = reading_of(collected.series.get(broker, {}), self._before[broker], mono_s)
         for member in layout.brokers:
             if member.alive and member.id not in addresses:
@@ -366,6 +369,16 @@ class EndpointSource:
             return str(error)
         except ValueError as error:
             return f"the answer is not Prometheus' text form: {str(error)[:_SHOWN_MAX]}"
+
+
+_OF_ANY_PROCESS: Final = frozenset({Figure.CPU, Figure.PROCESSORS})
+
+
+def _other_metrics(points: Sequence[SeriesPoint]) -> str:
+    """What metrics without a broker's figures are, and what is needed instead."""
+    is_exporter = any(point.name.startswith("kafka_topic_partition_") for point in points)
+    what = "metrics of kafka_exporter, which has offsets, but " if is_exporter else "it has "
+    return f"{what}neither traffic nor sizes of partitions: name the broker's own metrics (JMX exporter)"
 
 
 def _endpoint(text: str) -> tuple[int | None, str]:
@@ -418,6 +431,8 @@ class ServerSource:
         readings = {broker: reading_of(series) for broker, series in collected.series.items()}
         silent = {
             broker.id: f"{self._server} has no series of it by the label {self._options.broker_label}"
+            if unknown or readings
+            else f"{self._server} has no series of Kafka's brokers, as their JMX exporters have them"
             for broker in layout.brokers
             if broker.alive and broker.id not in readings
         }

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from io import TextIOWrapper
 from itertools import count, islice
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -17,8 +18,9 @@ from loaddata.samples.formulas import SampledMinute
 from loaddata.samples.partitions import ClusterLayout, PartitionSample
 from loaddata.samples.sample_topic import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
+from loaddata.samples.strict_json import duplicates
 from statechannel.errors import ExitCode
-from statechannel.files import UnreadableFileError, opened
+from statechannel.files import UnreadableFileError, load_json, opened
 
 NAME: Final = "file"
 SAMPLES_MAX: Final = 5_000_000
@@ -87,7 +89,7 @@ def read_samples(path: Path) -> Iterator[Read]:
     """Each line's sample; CSV for a name that ends in `.csv`."""
     try:
         with opened(path) as file, TextIOWrapper(file, "utf-8", newline="") as text:
-            yield from (_from_csv(text, path) if path.suffix.lower() == ".csv" else _from_lines(text))
+            yield from (_from_csv if path.suffix.lower() == ".csv" else _from_lines)(text, path)
     except (UnreadableFileError, csv.Error) as error:
         raise SourceError(
             f"the file of samples {path} {error if isinstance(error, UnreadableFileError) else f'is no CSV: {error}'}",
@@ -96,12 +98,28 @@ def read_samples(path: Path) -> Iterator[Read]:
         ) from error
 
 
-def _from_lines(file: TextIO) -> Iterator[Read]:
+def _from_lines(file: TextIO, path: Path) -> Iterator[Read]:
     number = count(1)
     while line := file.readline(2 * VALUE_BYTES_MAX):
         place = next(number)
+        if line.startswith(("# HELP ", "# TYPE ")):
+            raise SourceError(
+                f"{path} has metrics in Prometheus' text form, and no samples",
+                hint="Name the address of the broker that has them: --endpoint [ID=]URL.",
+                exit_code=ExitCode.BAD_EXPORT,
+            )
         if line.strip():
-            yield place, decode(line.strip().encode())
+            yield place, _of_line(line.strip().encode())
+
+
+def _of_line(line: bytes) -> PartitionSample | InvalidSampleReason:
+    try:
+        load_json(line)
+    except JSONDecodeError:
+        return InvalidSampleReason.NOT_JSON
+    except ValueError:
+        return InvalidSampleReason.NAME_TWICE
+    return decode(line)
 
 
 def _from_csv(file: TextIO, path: Path) -> Iterator[Read]:
@@ -120,6 +138,8 @@ def _from_csv(file: TextIO, path: Path) -> Iterator[Read]:
             hint=f"Such as: {','.join(PartitionSample.__slots__)}",
             exit_code=ExitCode.BAD_EXPORT,
         )
+    if faults := list(duplicates(f"{path}, line 1", columns)):
+        raise SourceError(faults[0], hint="Name each column once.", exit_code=ExitCode.BAD_EXPORT)
     for row in rows:
         if row:
             yield rows.line_num, _of_row(columns, row)

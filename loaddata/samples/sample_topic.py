@@ -47,6 +47,7 @@ class InvalidSampleReason(StrEnum):
     NEWER_FORMAT = "newer format"
     TOO_LONG = "too long"
     FIELDS = "unknown or missing field"
+    NAME_TWICE = "a name twice"
     FIGURE = "not a sound figure"
     PLACE = "not a topic, partition or broker"
     TIME = "not a time"

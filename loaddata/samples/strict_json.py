@@ -154,7 +154,7 @@ def replica_faults(name: str, replicas: Sequence[int], known: Set[int] = frozens
     Args:
         known: Ids of the brokers that there are; empty: any may be named.
     """
-    if not replicas or min(replicas) < 0:
+    if not replicas or min(replicas) < 0 or max(replicas) >= 2**31:
         yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
     again = twice(replicas)
     if again is not None:
@@ -184,7 +184,7 @@ def sentence(detail: Any) -> str:
             return f"{place} is not a field of the format"
         case "json_invalid":
             return f"it is not JSON: {detail['msg']}"
-    message = detail["msg"].removeprefix("Input should be ")
+    message = detail["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
     return f"{place}: expected {message[:1].lower()}{message[1:]}, found {cut(repr(detail['input']))}"
 
 

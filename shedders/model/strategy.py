@@ -16,13 +16,13 @@ from importlib.metadata import EntryPoint, entry_points
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
-import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shedders.errors import StrategyFailedError, UnknownStrategyError
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed, Plan
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import parse_value
 from statechannel.suggestions import nearest, shown
 
 SHEDDING, PLACEMENT, SPLIT = "shedders.shedding", "shedders.placement", "shedders.split"
@@ -241,16 +241,5 @@ def parse_flags(flags: Sequence[str]) -> dict[str, Any]:
         name, equals, value = flag.partition("=")
         if not equals or not name.strip():
             raise StrategySettingsError("the strategy", [f"--set {flag}: not of the form name=value"], [])
-        settings[name.strip()] = _value(value.strip())
+        settings[name.strip()] = parse_value(value.strip())
     return settings
-
-
-def _value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
-    if text[:1] in ("[", "{"):
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
-    return text

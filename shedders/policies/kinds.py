@@ -15,6 +15,7 @@ from loaddata.model.broker_load import ResourceWeights
 from loaddata.model.figures import is_count, is_figure
 from shedders.model.patterns import compiled
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.files import load_json
 from statechannel.protocol.bundle import is_bundle, is_namespace
 from statechannel.protocol.codec import is_broker_id
 from statechannel.suggestions import nearest
@@ -182,8 +183,8 @@ def _read_json(text: str) -> Any:
     if text.lower() == "none":
         return None
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        return load_json(text.encode())
+    except ValueError:
         return text
 
 

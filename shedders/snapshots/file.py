@@ -18,6 +18,7 @@ from loaddata.bulk import uncollected
 from loaddata.samples.strict_json import cut, located
 from shedders.model.patterns import compiled
 from shedders.snapshots.model import FORMAT, KIND, BundlePart, IsolationPart, PoliciesPart, Snapshot
+from statechannel import files
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.files import UnreadableFileError, read_bytes
 from statechannel.protocol.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
@@ -246,9 +247,7 @@ def _too_deep(value: Any) -> bool:
     return True
 
 
-_DEEP = 64
-_NESTED = frozenset((dict, list))
-_SPACED = re.compile(rb'"[ \t\n\r]+:')
+_SPELLING = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS
 
 
 def load_json(raw: bytes, where: str) -> Any:
@@ -258,15 +257,11 @@ def load_json(raw: bytes, where: str) -> Any:
         SnapshotError: The file is not JSON, or an object has a name twice.
     """
     try:
-        value = orjson.loads(raw)
+        return files.load_json(raw, _SPELLING)
     except orjson.JSONDecodeError as error:
         raise SnapshotError(where, _odd_fields(raw) or [f"it is not JSON: {error}"]) from error
-    if not _surely_unique(raw, value):
-        try:
-            json.loads(raw, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
-            raise SnapshotError(where, [str(error)]) from error
-    return value
+    except ValueError as error:
+        raise SnapshotError(where, [str(error)]) from error
 
 
 def _odd_fields(raw: bytes) -> list[str]:
@@ -278,32 +273,6 @@ def _odd_fields(raw: bytes) -> list[str]:
     except (ValueError, RecursionError):
         pass
     return []
-
-
-def _surely_unique(raw: bytes, value: Any) -> bool:
-    """Whether no object of a file has a name twice; False: it may have. Many times faster than a look at each object.
-
-    Of two equal names orjson keeps the last. With nothing between names and their colons there are as many `":` as names, or
-    more where texts have it, too; so if there are just as many as the value has names, none was lost.
-    """
-    if not isinstance(value, dict) or _SPACED.search(raw):
-        return False
-    names, objects, lists = 0, [value], list[list[Any]]()
-    for _ in range(_DEEP):
-        if not objects and not lists:
-            return names == raw.count(b'":')
-        names += sum(map(len, objects))
-        inner = [child for object_ in objects for child in object_.values() if type(child) in _NESTED]
-        inner += [child for list_ in lists for child in list_ if type(child) in _NESTED]
-        objects = [item for item in inner if isinstance(item, dict)]
-        lists = [item for item in inner if isinstance(item, list)]
-    return False
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    name, times = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 1)
-    if times > 1:
-        raise ValueError(f"the name {cut(repr(name))} is duplicated")
 
 
 SIZE_MAX_BYTES = 1 << 30
@@ -353,8 +322,7 @@ def _checked(value: object, where: str) -> Snapshot:
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """Encode a snapshot: indented JSON, every field, names sorted."""
     # The models' own dictionaries are written, not copies, as a model has only fields of the file.
-    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS
-    return orjson.dumps(snapshot, default=vars, option=options)
+    return orjson.dumps(snapshot, default=vars, option=_SPELLING)
 
 
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:

@@ -18,8 +18,8 @@ from statechannel.audit.engine import (
     check_question,
     not_in_full,
 )
+from statechannel.audit.transfer.export_file import verdict_file
 from statechannel.errors import ExitCode
-from statechannel.files import new_file
 from statechannel.replay.auditor import GapsError
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ def answer_with(session: SparkSession, question: AuditQuestion, options: Mapping
     with open_log(session, question.source, options) as log, Replay(session, log, request, tasks=tasks) as replay:
         result = replay.run()
         if question.verdicts is not None:
-            with new_file(question.verdicts) as file:
+            with verdict_file(question.verdicts) as write:
                 for lines in replay.verdict_lines():
-                    file.write(lines)
+                    write(lines)
         return result
 
 

@@ -34,11 +34,10 @@ from statechannel.audit.origins import as_rows, put_together
 from statechannel.audit.overlaps import Succession, Successions, WrittenAgain
 from statechannel.audit.ownership import Owners, move_fields
 from statechannel.audit.rejections import race_counts, rejected_document
-from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
+from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes, verdict_file
 from statechannel.audit.transfer.line import format_verdict
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.errors import ExitCode
-from statechannel.files import new_file
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
@@ -149,12 +148,8 @@ def audit_export(
     with ExitStack() as stack:
         watching = list(observers)
         if verdicts is not None:
-            file = stack.enter_context(new_file(verdicts))  # created only if the audit succeeds
-
-            def write(record: RecordRead, judgement: Judgement) -> None:
-                file.write(format_verdict(record, judgement))
-
-            watching.append(write)
+            write = stack.enter_context(verdict_file(verdicts))  # created only if the audit succeeds
+            watching.append(lambda record, judgement: write(format_verdict(record, judgement)))
         try:
             return auditor.audit(
                 _with_progress(export.partitions, progress),

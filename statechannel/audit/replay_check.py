@@ -9,18 +9,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from importlib import metadata
 from itertools import chain, tee
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import orjson
-
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.local import audit_export, read_log
 from statechannel.audit.transfer.export_file import ExportFile, write_export
-from statechannel.audit.transfer.line import ExportLine, RecordedReplay
+from statechannel.audit.transfer.line import LINK_BYTES, ExportLine, RecordedReplay, end_of_verdicts
+from statechannel.files import UnreadableFileError, load_json, opened
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
@@ -28,6 +28,7 @@ from statechannel.protocol.view import Judgement
 _NOT_JUDGED = 0xFF
 _VERDICTS = tuple(Verdict)
 _LINE_MAX_BYTES = 1 << 20
+_END = end_of_verdicts("")[:11]
 
 
 class RecordedVerdict(NamedTuple):
@@ -213,21 +214,22 @@ def _recorded(export: ExportFile, verdicts: Path | None) -> Iterator[Iterator[Re
         yield (RecordedVerdict(line.record.partition, line.record.offset, line.verdict) for line in _lines(export))
         return
     try:
-        with verdicts.open("rb") as file:
+        with opened(verdicts) as file:
             yield _from_file(verdicts, file, _places(export))
-    except OSError as error:
-        raise ExportFileError(f"{verdicts} cannot be read: {error.strerror}.", hint="Check the path.") from error
+    except UnreadableFileError as error:
+        raise ExportFileError(f"{verdicts} {error}.", hint="Check the path.") from error
 
 
 _OTHER_EXPORT = "Give the verdict file that was made of this export: `audit --file FILE --verdicts VERDICTS`."
 
 
 def _from_file(path: Path, file: IO[bytes], places: Iterator[RecordedVerdict]) -> Iterator[RecordedVerdict]:
-    """Verdicts of a verdict file, which has a line for each record."""
-    number = 0
+    """Verdicts of a verdict file, which has a line for each record, and their digest."""
+    number, digest = 0, blake2b(digest_size=LINK_BYTES)
     for number, place in enumerate(places, start=1):
         line = file.readline(_LINE_MAX_BYTES)
-        if not line:
+        digest.update(line)
+        if not line or line.startswith(_END):
             text = f"{path} ends after {number - 1:,} lines, and the export goes on."
             raise ExportFileError(text, line=number, hint=_OTHER_EXPORT)
         fields = _parsed(path, line, number)
@@ -238,14 +240,17 @@ def _from_file(path: Path, file: IO[bytes], places: Iterator[RecordedVerdict]) -
             )
             raise ExportFileError(text, line=number, hint=_OTHER_EXPORT)
         yield fields
-    if file.read(1):
+    end = file.readline(_LINE_MAX_BYTES)
+    if file.read(1) or not (end.startswith(_END) or not end):
         raise ExportFileError(f"{path} goes on after the end of the export.", line=number + 1, hint=_OTHER_EXPORT)
+    if end and end != end_of_verdicts(digest.hexdigest()):
+        raise ExportFileError(f"{path} was edited: its digest does not match.", line=number + 1, hint=_OTHER_EXPORT)
 
 
 def _parsed(path: Path, line: bytes, number: int) -> RecordedVerdict:
     try:
-        fields = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
+        fields = load_json(line)
+    except ValueError as error:
         raise ExportFileError(f"{path}, line {number}: not JSON: {error}.", line=number, hint=_OTHER_EXPORT) from None
     named: Callable[[str], Any] = fields.get if isinstance(fields, dict) else lambda _: None
     partition, offset, verdict = named("partition"), named("offset"), named("verdict")

@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
-
 from statechannel.broker.request_writer import balancer_args
 from statechannel.cli.kit.channel_view import bundle_of, locate_served
 from statechannel.cli.kit.confirmation import Effect
@@ -25,7 +23,7 @@ from statechannel.cli.kit.options import (
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.cli.kit.requests import BrokerRequest, confirmed_request, require_generation, require_name
 from statechannel.errors import UsageError
-from statechannel.files import UnreadableFileError, read_text
+from statechannel.files import UnreadableFileError, parse_value, read_text
 from statechannel.operations.table import Addressee, RequestCommand
 from statechannel.protocol.bundle import (
     FULL_UPPER,
@@ -141,19 +139,8 @@ def _settings(flags: Sequence[str]) -> dict[str, Any]:
         name, equals, text = flag.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--set {flag}: not of the form NAME=VALUE", hint="Example: --set max_msg_rate=5000")
-        settings[name.strip()] = _setting_value(text.strip())
+        settings[name.strip()] = parse_value(text.strip())
     return settings
-
-
-def _setting_value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
-    if text[:1] in ("[", "{"):
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return text
-    return text
 
 
 def _hash(text: str) -> int:

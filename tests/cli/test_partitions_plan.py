@@ -10,7 +10,7 @@ from click.testing import Result
 from loaddata.samples.cluster_files import lines_of, read_layout_file, write_layout
 from loaddata.samples.partitions import PartitionLoad
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_files import parse_reassignment, read_plan
+from shedders.kafka_rebalance.planning.plan_files import read_plan
 from tests.docs.generate import ROOT
 from tests.twin.partition_state import layout_after
 
@@ -38,17 +38,6 @@ def test_the_plan_has_a_name_of_its_own_and_says_what_to_type_next(run: Run) -> 
     assert again.exit_code == 0
     assert "exists already: the same moves were planned before" in again.stderr
     assert read_plan(file) == plan
-
-
-def test_planning_a_reached_target_again_has_nothing_to_do(run: Run) -> None:
-    plan = planned(run, "--add-brokers", "4")
-    layout, loads = read_layout_file(EXAMPLE)
-    write_layout(Path("target.json"), layout_after(layout, plan), loads)
-    result = run("partitions", "plan", "--layout", "target.json", "--add-brokers", "4", "--out", "again.json")
-    assert result.exit_code == 0, result.output
-    assert "no moves" in result.stdout
-    assert "Next:" not in result.stdout
-    assert read_plan(Path("again.json")).moves == ()
 
 
 def test_a_hard_goal_that_cannot_be_met_is_named_and_the_plan_is_written(run: Run) -> None:
@@ -90,37 +79,6 @@ def test_brokers_that_go_are_emptied_and_nothing_else_moves(run: Run, goals: tup
     assert {broker for move in plan.moves for broker in move.removed} == {2}
 
 
-def test_demotion_copies_nothing(run: Run) -> None:
-    plan = planned(run, "--demote", "1")
-    assert plan.moves
-    assert plan.copied_bytes == 0
-    assert {broker.id: broker.after.leaders for broker in plan.brokers}[1] == 0
-
-
-def test_a_replication_factor_is_of_the_topics_that_are_named(run: Run) -> None:
-    plan = planned(run, "--replication-factor", "3", "--topics", "audit")
-    assert {(move.topic, len(move.before), len(move.after)) for move in plan.moves} == {("audit", 2, 3)}
-    plan = planned(run, "--replication-factor", "1", "--topics", "audit")
-    assert {(move.topic, len(move.after)) for move in plan.moves} == {("audit", 1)}
-    assert plan.copied_bytes == 0
-
-
-def test_offline_replicas_find_a_new_home(run: Run) -> None:
-    document = json.loads(EXAMPLE.read_text())
-    document["brokers"][2]["alive"] = False
-    for topic in document["topics"]:
-        for partition in topic["partitions"]:
-            if 3 in partition["replicas"]:
-                partition["offline"] = [3]
-                partition["isr"] = [broker for broker in partition["replicas"] if broker != 3]
-                partition["leader"] = partition["isr"][0]
-    Path("down.json").write_text(json.dumps(document))
-    plan = planned(run, "--fix-offline", layout=Path("down.json"))
-    assert plan.moves
-    assert {broker for move in plan.moves for broker in move.removed} == {3}
-    assert {broker.id: broker.after.replicas for broker in plan.brokers}[3] == 0
-
-
 def test_blacklist_and_choice_of_topics(run: Run) -> None:
     assert {
         move.topic for move in planned(run, "--add-brokers", "4", "--exclude", "cl.*", "--exclude", "audit").moves
@@ -138,13 +96,6 @@ def test_bounds_of_moves_and_bytes(run: Run) -> None:
     assert any("bound" in remark for remark in plan.remarks)
     plan = planned(run, "--add-brokers", "4", "--max-bytes", "200GB")
     assert 0 < plan.copied_bytes <= 200 * 10**9
-
-
-def test_files_for_kafkas_own_tool(run: Run) -> None:
-    plan = planned(run, "--add-brokers", "4", "--reassignment", "after.json", "--rollback", "before.json")
-    for which in ("after", "before"):
-        wanted = parse_reassignment(Path(f"{which}.json").read_bytes())
-        assert wanted == {move.key: (getattr(move, which), ()) for move in plan.moves}
 
 
 def _with_racks(*racks: str | None) -> Path:
@@ -171,14 +122,6 @@ def test_a_reassignment_under_way_keeps_its_partitions_and_is_said(run: Run) -> 
     plan = planned(run, "--remove-brokers", "1", layout=Path("moving.json"), code=3)
     assert all((move.topic, move.partition) != ("clicks", 0) for move in plan.moves)
     assert any("a reassignment is in progress" in remark for remark in plan.remarks)
-
-
-def test_the_estimate_goes_by_the_throttle(run: Run) -> None:
-    flag = "extensions.partitions.pace.throttle_bytes_per_s=10000000"
-    result = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4", "--set", flag, "--output", "json")
-    load = json.loads(result.stdout)["estimate"]
-    assert (load["throttled"], load["rate_bytes_per_s"]) == (True, 10_000_000)
-    assert load["duration_s"] >= load["broker_bytes"] / 10_000_000
 
 
 def test_loads_of_the_spark_job_stand_in_place_of_those_of_the_layout(run: Run) -> None:

@@ -96,17 +96,6 @@ def test_a_plan_is_not_replaced_by_what_is_made_from_it(run: Run) -> None:
     assert Path("mine.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("made_at_ms", [10**18, -1])
-def test_a_plan_of_no_time_is_refused(run: Run, made_at_ms: int) -> None:
-    planned = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4", "--out", "mine.json")
-    assert planned.exit_code == 0, planned.output
-    document = json.loads(Path("mine.json").read_text())
-    Path("odd.json").write_text(json.dumps(document | {"made_at_ms": made_at_ms}))
-    result = run("partitions", "show", "odd.json")
-    assert result.exit_code == 7, result.output
-    assert "made_at_ms: expected 0 to " in result.stderr
-
-
 def test_a_file_of_kafkas_tool_that_moves_between_disks(run: Run) -> None:
     document = json.loads(EXAMPLE.read_text())
     name, replicas = document["topics"][0]["name"], document["topics"][0]["partitions"][0]["replicas"]

@@ -172,10 +172,12 @@ def test_what_people_read(twin: Twin, run: Callable[..., Result], monkeypatch: p
 
 
 def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution, "read_book", lambda _: (StateBook(15_000), None))
+    book = StateBook(15_000)
+    monkeypatch.setattr(execution, "read_book", lambda _: (book, None))
     where = ("-b", "127.0.0.1:9", "--state", "state")
     result = run("partitions", "status", *where)
     assert (result.exit_code, result.stderr) == (0, "")
+    book.take(1, b"{")
     text = " ".join(result.stdout.split())
     assert "state idle: nothing is being executed" in text
     assert "statechannel partitions apply PLAN --execute" in text
@@ -183,7 +185,8 @@ def test_nothing_was_ever_executed(run: Callable[..., Result], monkeypatch: pyte
     document = json.loads(result.stdout)
     assert result.exit_code == 0
     assert (document["plan_id"], document["state"], document["running"]) == (None, "idle", False)
-    assert (document["progress"], document["topic_trouble"]) == (None, None)
+    assert (document["progress"], document["topic_trouble"], document["junk"]) == (None, None, {"not JSON": 1})
+    assert "1 record: not JSON" in result.stderr
     assert "apply PLAN --execute" in document["next_step"]
     begun()
     assert run("partitions", "status", *where, "f" * 16).exit_code == ExitCode.NOT_FOUND

@@ -90,7 +90,7 @@ def interfere(lab: Lab, plan: ReassignmentPlan, act: str, tool: Any) -> None:
     if act == "rates":
         for broker in (1, 2, 3):
             removed = ConfigResource("BROKER", str(broker), dict.fromkeys(RATES, (1, None)))
-            lab.admin.alter_configs([removed], incremental=True)
+            lab.admin.alter_configs([removed], raise_on_unknown=False, incremental=True)  # there may be none
     elif act == "delete":
         lab.admin.delete_topics([gone])
     elif act == "grow":
@@ -146,6 +146,7 @@ def main(seed: int, plans: int) -> None:
             settings = ClientSettings(nodes.address)
             with open_admin(settings, timeout_s=WAIT_S) as admin:
                 lab = Lab(nodes, Path(folder), settings, admin)
+                lab.until(lambda: len(lab.layout().brokers) == 3)
                 for number in range(plans):
                     print(carry_out(lab, Random(f"{seed} {number}"), number), flush=True)
         finally:

@@ -3,10 +3,13 @@ in other ways; the end is always the same, nothing is copied twice, throttles ar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from shedders.kafka_rebalance.execution.checks import findings
+from shedders.kafka_rebalance.execution.overview import reverse
 from shedders.kafka_rebalance.execution.values import ExecutionRequest, OperatorRequests, StopKind
 from shedders.kafka_rebalance.planning.plan import LogDirMove, ReassignmentPlan
 from shedders.kafka_rebalance.settings import PaceSettings
@@ -156,3 +159,36 @@ def test_replicas_that_others_move_elsewhere_or_delete_are_dropped_and_the_other
     assert "topic t1 was deleted" in end.stop.reason
     for each in plan.dir_moves:
         assert each.key[0] == "t1" or each.key == taken.key or twin.dirs[each.key] == each.after
+
+
+def test_what_was_moved_is_not_judged_again_nor_taken_back_from_a_topic_of_the_same_name() -> None:
+    twin, plan = world()
+    there = {each.key for each in plan.moves}
+    own = tuple(each for each in plan.dir_moves if each.key[:2] not in there)
+    plan = replace(plan, moves=(), dir_moves=own, topic_ids={"t0": "t0"})
+    ledger = Ledger()
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+    assert {each.key for each in reverse(plan, twin.layout(), made_at_ms=0, dirs=twin.dirs_seen()).dir_moves}
+    twin.topic_ids["t0"] = "new"
+    assert not reverse(plan, twin.layout(), made_at_ms=0, dirs=twin.dirs_seen()).dir_moves
+    twin.topic_ids.clear()
+    twin.kill_broker(plan.dir_moves[0].broker, for_s=1e9)
+    found = findings(plan, twin.layout(), ledger.recorded(), begun=True, accept_unmet=False)
+    assert not [each for each in found if each.refused]
+    assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
+
+
+@pytest.mark.parametrize("theirs", [None, "55"])
+def test_a_rate_between_directories_that_others_remove_comes_back_and_another_one_stays(theirs: str | None) -> None:
+    twin, plan = world()
+    twin.speed_bytes = 6
+    name, seen = "replica.alter.log.dirs.io.max.bytes.per.second", list[str | None]()
+
+    def change() -> None:
+        twin.configs["broker", "2"].pop(name)
+        twin.configs["broker", "2"] |= {} if theirs is None else {name: theirs}
+
+    ledger = At({20: change, 26: lambda: seen.append(twin.configs["broker", "2"].get(name))})
+    end, _ = run(twin, plan, PACE.model_copy(update={"full_look_s": 1.0, "settle_s": 1.0}), ledger)
+    assert (end.stop.kind, end.throttles_left, seen) == (StopKind.DONE, (), [theirs or "1000"])
+    assert [event for event in ledger.events if event["event"] == "remark"] == [] or theirs is None

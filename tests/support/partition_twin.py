@@ -121,7 +121,7 @@ class Twin:
             topics=topics,
             urps=urps if full else None,
             copied=copied if full else None,
-            dirs=self._dirs_seen() if full and self.dirs else None,
+            dirs=self.dirs_seen() if full and self.dirs else None,
             layout=self.layout() if layout else None,
             configs={config: dict(self.configs.get(config, {})) for config in configs if self._reachable(config)},
         )
@@ -219,7 +219,7 @@ class Twin:
             outcome=outcome, refused=refused, reason="" if outcome is CallOutcome.ACCEPTED else "no answer"
         )
 
-    def _dirs_seen(self) -> dict[ReplicaKey, ReplicaDir]:
+    def dirs_seen(self) -> dict[ReplicaKey, ReplicaDir]:
         seen = {}
         for key in {*self.dirs, *self.remembered}:
             part = self.parts[key[:2]]

@@ -1,6 +1,7 @@
 """Files as people have them: a byte order mark and CRLF change nothing; what is no UTF-8 is named by one error of the reader."""
 
 import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,13 @@ def test_one_way_to_read_what_people_wrote(name: str, tmp_path: Path, monkeypatc
     assert expected
     for content in (b"\xef\xbb\xbf" + plain, crlf, b"\xef\xbb\xbf" + crlf):
         assert as_read(content) == expected
-    for content, word in ((gzip.compress(plain), "gzip"), (text.encode("utf-16"), "UTF-16"), (b"a\xffb\n" + plain, "")):
+    packed = ((gzip.compress(plain), "gzip"), (b"\x28\xb5\x2f\xfd" + plain, "zstd"), (lzma.compress(plain), "xz"))
+    for content, word in (
+        *packed,
+        (b"PK\x03\x04" + plain, "zip"),
+        (text.encode("utf-16"), "UTF-16"),
+        (b"a\xffb\n" + plain, ""),
+    ):
         with pytest.raises(StateChannelError, match=word) as caught:
             as_read(content)
         assert str(path) in f"{caught.value}"
@@ -80,6 +87,7 @@ def test_one_way_to_read_what_people_wrote(name: str, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("content", "line"),
     [
+        ("topic,partition,broker,taken_at_ms,disk_bytes,Disk Size\na,0,1,60000,7,8\n", 1),
         ("topic;partition;disk_bytes\na;0;7\n", 1),
         ("topic\tpartition\na\t0\n", 1),
         ("a,b\n1,2\n", 1),

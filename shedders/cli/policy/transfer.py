@@ -21,7 +21,7 @@ from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.cli.kit.progress import progress
 from statechannel.clocks import now_ms
 from statechannel.errors import ExitCode
-from statechannel.files import UnreadableFileError, read_bytes
+from statechannel.files import UnreadableFileError, load_json, read_bytes
 from statechannel.operations.outcomes import Answer
 from statechannel.protocol.side_record import InvalidRecord
 from statechannel.queries.connection import Connection
@@ -163,7 +163,7 @@ def _policy(line: bytes) -> PolicyRecord | str:
 
 def _object(line: bytes) -> dict[str, object] | None:
     try:
-        loaded = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        loaded = load_json(line)
+    except ValueError:
         return None
     return loaded if isinstance(loaded, dict) else None

@@ -61,10 +61,10 @@ _MEANING: Final = "K is 1,000, Ki is 1,024 bytes; M, G, T and P likewise"
 _AMOUNT_MAX: Final = 2**62
 
 
-def parse_brokers(text: str, option: str) -> tuple[int, ...]:
-    """Distinct ids in ascending order: `1-6,9`."""
+def parse_brokers(text: str | None, option: str) -> tuple[int, ...]:
+    """Distinct ids in ascending order: `1-6,9`; None: none."""
     ids: set[int] = set()
-    for part in text.split(","):
+    for part in () if text is None else text.split(","):
         match = _SPAN.fullmatch(part.strip())
         first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if not 0 <= first <= last <= ID_MAX or last - first >= BROKERS_MAX:
@@ -337,12 +337,10 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
     return PlanRequest(
         mode=mode,
         goals=parse_goals(asked.goals or ()),
-        brokers=() if asked.brokers is None else parse_brokers(asked.brokers, "--brokers"),
+        brokers=parse_brokers(asked.brokers, "--brokers"),
         subjects=subjects,
         log_dirs=parse_log_dirs(asked.remove_log_dirs or (), "--remove-log-dirs"),
-        offline_brokers=()
-        if asked.offline_brokers is None
-        else parse_brokers(asked.offline_brokers, "--offline-brokers"),
+        offline_brokers=parse_brokers(asked.offline_brokers, "--offline-brokers"),
         excluded_topics=tuple(dict.fromkeys([*settings.plan.excluded_topics, *(asked.exclude or ())])),
         staying_topics=tuple(dict.fromkeys(asked.may_stay or ())),
         topics=tuple(dict.fromkeys(asked.topics or ())),

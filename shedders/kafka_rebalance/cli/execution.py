@@ -38,6 +38,7 @@ from shedders.kafka_rebalance.cli.arguments import (
     usage_error,
 )
 from shedders.kafka_rebalance.errors import PlanUnknownError
+from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionRequest, StopKind, recorded
 from shedders.model.amounts import count, rate, size
 from statechannel.cli.kit.confirmation import say_dry_run
 from statechannel.cli.kit.failures import CommandError
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.execution.runner import Runner
     from shedders.kafka_rebalance.execution.session import ExecutionPlace
     from shedders.kafka_rebalance.execution.state_topic import StateBook
-    from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionRequest, Observation
+    from shedders.kafka_rebalance.execution.values import Observation
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from statechannel.kafka.errors import KafkaAdapterError
 
@@ -149,12 +150,15 @@ def carry_out(
     plan: ReassignmentPlan,
     *,
     accept_unmet: bool = False,
-    request: ExecutionRequest | None = None,
+    request: ExecutionRequest = ExecutionRequest.GO,
+    begins: str = "",
 ) -> ExecutionEnd:
-    """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once."""
+    """Execute a plan in the foreground with a progress bar, and print `begins` once nothing has refused it.
+
+    SIGINT or SIGTERM ends it in order, a second one at once.
+    """
     from shedders.kafka_rebalance.execution.progress import progress_of
     from shedders.kafka_rebalance.execution.session import execute
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
 
     over = threading.Event()
     copied: Mapping[tuple[str, int, int], int] | None = None
@@ -164,7 +168,12 @@ def carry_out(
         if over.wait(length_s):  # ending: no busy loop, as Kafka may be failing
             time.sleep(min(length_s, ENDING_S))
 
-    with bar() as shown, _signals(over) as runs:
+    with bar() as shown, _signals(over) as interrupted_by:
+
+        def runs(runner: Runner) -> None:
+            interrupted_by(runner)
+            if begins:
+                say(begins)
 
         def show(machine: ExecutionMachine, seen: Observation) -> None:
             nonlocal copied, remarked
@@ -186,7 +195,7 @@ def carry_out(
             accept_unmet=accept_unmet,
             wait=wait,
             by=who(),
-            request=request or Wishes.GO,
+            request=request,
             noted=lambda text: say(f"note: {text}"),
             runs=runs,
             shown=show,
@@ -220,7 +229,6 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
 
 
 def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: Any) -> None:
-    from shedders.kafka_rebalance.execution.values import StopKind
 
     stop = end.stop
     left = [f"{kind} {name}" for kind, name in end.throttles_left]
@@ -294,7 +302,6 @@ def ask_executor(
 
 
 def _answer(place: ExecutionPlace, plan_id: str, request: ExecutionRequest) -> str:
-    from shedders.kafka_rebalance.execution.values import recorded
 
     ends_s = time.monotonic() + ANSWER_S + place.settings.pace.poll_s
     with place.topic() as topic, waiting(f"waiting for the executor of plan {plan_id}", ANSWER_S) as progress:
@@ -318,7 +325,6 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
     """Cancel a plan: revert moves in flight and remove throttles; finished moves stay (`rollback` reverts them)."""
     place = place_of(connect, state)
     from shedders.kafka_rebalance.execution.session import known
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
     idle = ask_executor(place, plan_id, ExecutionRequest.CANCEL, output)
     if idle is not None:
@@ -330,7 +336,6 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
 def pause(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
     """Pause a plan: start no further moves; moves in flight finish. `resume` continues."""
     place = place_of(connect, state)
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
     idle = ask_executor(place, plan_id, ExecutionRequest.PAUSE, output)
     if idle is not None:
@@ -351,7 +356,6 @@ def resume(
     """Continue a plan that is paused, or whose executor stopped or died. --throttle changes the throttle of a running plan."""
     place = place_of(connect, state, throttle_bytes_per_s=throttle, unthrottle=unthrottle)
     from shedders.kafka_rebalance.execution.session import known
-    from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
     asked = {} if throttle is None else {"throttle": place.settings.pace.throttle_bytes_per_s}
     idle = ask_executor(place, plan_id, ExecutionRequest.GO, output, **asked)
@@ -363,10 +367,10 @@ def resume(
         kept.setdefault("throttle_bytes_per_s", past.recorded.rate)
     if asked:
         kept["throttle_bytes_per_s"] = asked["throttle"]
-    elif kept.get("throttle_bytes_per_s") is not None:
-        say(f"the throttle remains {rate(kept['throttle_bytes_per_s'])}")
     place = as_before(place, kept)
-    tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)
+    remains = None if asked else place.settings.pace.throttle_bytes_per_s
+    note = "" if remains is None else f"the throttle remains {rate(remains)}"
+    tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet, begins=note), output)
 
 
 @with_connection
@@ -378,10 +382,13 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
 
     book, trouble = read_book(place)
     wanted = chosen(place, plan_id, book)
+    junk = {} if book is None else {str(why): number for why, number in sorted(book.junk.items())}
+    for why, number in junk.items():
+        say(f"note: ignored of {place.settings.state_topic}: {count(number, 'record')}: {why}")
     if wanted is None:
         if trouble is not None:  # the topic may have a plan
             raise trouble
-        _show_idle(output)
+        _show_idle(output, junk)
         return
     try:
         plan = known(place, wanted, book)
@@ -391,7 +398,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         raise
     result = status_of(place, plan, now_ms=now_ms())
     if output is Output.JSON:
-        print_json(_document(result) | {"topic_trouble": trouble and str(trouble)})
+        print_json(_document(result) | {"topic_trouble": trouble and str(trouble), "junk": junk})
         return
     print_facts([("plan", result.plan_id), *_rows(result)])
     if trouble is not None:
@@ -401,12 +408,13 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
-def _show_idle(output: Output) -> None:
+def _show_idle(output: Output, junk: Mapping[str, int]) -> None:
     from shedders.kafka_rebalance.execution.overview import ExecutionStatus
 
     if output is Output.JSON:
         nothing = dict.fromkeys(field.name for field in fields(ExecutionStatus))
-        print_json(nothing | {"state": "idle", "running": False, "next_step": _BEGIN, "topic_trouble": None})
+        idle = {"state": "idle", "running": False, "next_step": _BEGIN, "topic_trouble": None, "junk": junk}
+        print_json(nothing | idle)
         return
     state = "idle: nothing is being executed, and no plan has been executed here"
     print_facts([("state", state), ("next", _BEGIN)])

@@ -13,8 +13,10 @@ from shedders.kafka_rebalance.execution.log_dir_moves import dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
     LOST,
     MoveState,
+    MoveStatus,
     dropped_text,
     is_taken_over,
+    open_ones,
     statuses_of,
     target_of,
     unsafe,
@@ -28,9 +30,8 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout, PartitionLoads
-    from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, ReplicaKey
-    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
 
@@ -68,17 +69,19 @@ def findings(
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
     statuses = statuses_of(plan, layout.topics, past.moved)
-    done = {MoveState.DONE, *LOST}
-    open_moves = [move for move in plan.moves if statuses[move.key].state not in done]
-    present = {key: ReplicaDir(path=path) for key, path in directories_of(layout).items()}
-    dirs = dir_statuses_of(plan, layout.topics, present, statuses, past.dirs_moved)
+    dirs = dir_statuses(plan, layout, past, statuses)
     every: dict[Any, MoveStatus] = {**statuses, **dirs}
     lost = {key: status for key, status in every.items() if status.state in LOST}
+    open_keys = open_ones(every, lost)
+    open_moves = [move for move in plan.moves if move.key in open_keys]
+    open_dirs = [move for move in plan.dir_moves if move.key in open_keys]
     results = [
         *_goals(plan, accept_unmet=accept_unmet),
         *_partitions(plan, layout, lost, begun=begun),
-        *_brokers(open_moves, plan, layout),
-        *_directories(plan, layout, dirs),
+        *_brokers(
+            [*(broker for move in open_moves for broker in move.after), *(move.broker for move in open_dirs)], layout
+        ),
+        *_directories(open_dirs, layout),
         *_foreign(plan, layout),
         *_in_sync(open_moves, layout),
         *_cordons(plan, layout),
@@ -93,25 +96,27 @@ def require_not_refused(results: list[ExecutionFinding]) -> None:
         raise ExecutionRefusedError("; ".join(finding.text for finding in refused), hint=refused[0].hint)
 
 
-def directories_of(layout: ClusterLayout) -> dict[ReplicaKey, str]:
-    """Log directory of each replica, of brokers with several."""
-    return {
-        (topic, number, broker.id): directory.path
+def dir_statuses(
+    plan: ReassignmentPlan, layout: ClusterLayout, past: ExecutionHistory, statuses: Mapping[Key, MoveStatus]
+) -> dict[ReplicaKey, MoveStatus]:
+    """See `dir_statuses_of`; where a layout does not have it, the replica is waiting."""
+    present = {
+        (topic, number, broker.id): ReplicaDir(path=directory.path)
         for broker in layout.brokers
         for directory in broker.log_dirs
         for topic, number, _ in directory.replicas
     }
+    there = dir_statuses_of(plan, layout.topics, present, statuses, past.dirs_moved)
+    return {move.key: there.get(move.key, MoveStatus(MoveState.WAITING)) for move in plan.dir_moves}
 
 
-def _directories(
-    plan: ReassignmentPlan, layout: ClusterLayout, statuses: Mapping[ReplicaKey, MoveStatus]
-) -> Iterator[ExecutionFinding]:
+def _directories(moves: Iterable[LogDirMove], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     """Directories that cannot take what the plan wants there."""
     brokers = {broker.id: broker for broker in layout.brokers if broker.alive}
     unusable: dict[str, int] = {}
-    for move in plan.dir_moves:
-        broker, status = brokers.get(move.broker), statuses.get(move.key)
-        if broker is None or (status is not None and status.state in {MoveState.DONE, *LOST}):
+    for move in moves:
+        broker = brokers.get(move.broker)
+        if broker is None:
             continue  # brokers that are away are another check
         target = next((each for each in broker.log_dirs if each.path == move.after), None)
         why = "does not exist" if target is None else "is offline" if target.offline else ""
@@ -160,12 +165,8 @@ def _partitions(
         )
 
 
-def _brokers(
-    open_moves: Iterable[PartitionMove], plan: ReassignmentPlan, layout: ClusterLayout
-) -> Iterator[ExecutionFinding]:
-    alive = {broker.id for broker in layout.brokers if broker.alive}
-    needed = {broker for move in open_moves for broker in move.after} | {move.broker for move in plan.dir_moves}
-    away = sorted(needed - alive)
+def _brokers(needed: Iterable[int], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+    away = sorted(set(needed) - {broker.id for broker in layout.brokers if broker.alive})
     if away:
         yield ExecutionFinding(
             check="brokers",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.moves import LOST, MoveState, MoveStatus, gone_reason
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, MoveStatus, gone_reason, open_ones
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
@@ -42,7 +42,7 @@ def dir_statuses_of(
     statuses: Mapping[Key, MoveStatus],
     moved: Collection[ReplicaKey] = frozenset(),
 ) -> dict[ReplicaKey, MoveStatus]:
-    """State of each replica that changes its directory; replicas of brokers that do not answer are left out.
+    """State of each replica that changes its directory; of brokers that do not answer only those that were moved.
 
     Args:
         topics, moved: See `statuses_of`.
@@ -58,7 +58,7 @@ def dir_statuses_of(
             result[move.key] = _WAITING
         elif now is not None:
             result[move.key] = _dir_status(move, now)
-        if move.key in moved and result.get(move.key, _WAITING).state in LOST:
+        if move.key in moved and (move.key not in result or result[move.key].state in LOST):
             result[move.key] = _DONE
     return result
 
@@ -189,12 +189,7 @@ class LogDirMoves:
     @property
     def open(self) -> set[ReplicaKey]:
         """Replicas that are not in their planned directories, and are not dropped."""
-        statuses = self.statuses
-        return {
-            key
-            for key in self._moves
-            if statuses.get(key, _WAITING).state is not MoveState.DONE and key not in self._dropped
-        }
+        return open_ones({key: self.statuses.get(key, _WAITING) for key in self._moves}, self._dropped)
 
     def pending(self, now_s: float) -> bool:
         """Whether a request is not visible yet."""

@@ -20,6 +20,7 @@ from shedders.kafka_rebalance.execution.moves import (
     choose,
     dropped_text,
     in_order,
+    open_ones,
     statuses_of,
     step_of,
     unsafe,
@@ -127,10 +128,7 @@ class ExecutionMachine:
     @property
     def _open(self) -> set[Key]:
         """Partitions that are neither done nor dropped."""
-        dropped = self._watch.dropped
-        return {
-            key for key, status in self.statuses.items() if status.state is not MoveState.DONE and key not in dropped
-        }
+        return open_ones(self.statuses, self._watch.dropped)
 
     @property
     def polls_fast(self) -> bool:

@@ -10,10 +10,10 @@ one (its leader is read from) and broker 15 counts one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shedders.kafka_rebalance.execution.values import named
 from shedders.model.amounts import count
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.execution.values import Key
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
+
+
+Place = TypeVar("Place", bound=tuple[Any, ...])
 
 
 class MoveState(StrEnum):
@@ -105,6 +108,11 @@ def statuses_of(
         status = status_of_partition(move, topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
         statuses[move.key] = _DONE if status.state in LOST and move.key in moved else status
     return statuses
+
+
+def open_ones(statuses: Mapping[Place, MoveStatus], dropped: Container[Any]) -> set[Place]:
+    """Partitions or replicas that are neither done nor dropped."""
+    return {key for key, status in statuses.items() if status.state is not MoveState.DONE and key not in dropped}
 
 
 def dropped_text(lost: Iterable[MoveStatus]) -> str:

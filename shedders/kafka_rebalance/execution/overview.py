@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.checks import ExecutionFinding, directories_of, findings, settled_layout
+from shedders.kafka_rebalance.execution.checks import ExecutionFinding, dir_statuses, findings, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.log_dir_moves import LogDirProgress, dir_progress_of, dir_statuses_of
 from shedders.kafka_rebalance.execution.moves import (
@@ -23,6 +23,7 @@ from shedders.kafka_rebalance.execution.moves import (
     MoveState,
     PartitionStep,
     choose,
+    gone_reason,
     in_order,
     statuses_of,
     step_of,
@@ -235,8 +236,8 @@ def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, past: ExecutionHistor
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
     going = {step.key for step in steps}
-    there = directories_of(layout)
-    dirs = [move for move in plan.dir_moves if there.get(move.key) != move.after]
+    there = dir_statuses(plan, layout, past, statuses_of(plan, layout.topics, past.moved))
+    dirs = [move for move in plan.dir_moves if there[move.key].state not in {MoveState.DONE, *LOST}]
     return DryRun(
         plan_id=plan.id,
         open_count=len(steps),
@@ -362,8 +363,9 @@ def _dirs_back(
                 f"{replica_text(move.key)} is still in flight to {now.future_path}",
                 hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
             )
-        status = statuses.get(key)
-        if move.before is None or now.path != move.after or (status is not None and status.state in LOST):
+        status, topic = statuses.get(key), layout.topics.get(move.topic)
+        gone = gone_reason(topic, key, plan.topic_ids.get(move.topic, "")) or (status and status.state in LOST)
+        if move.before is None or now.path != move.after or gone:
             continue
         replicas = former.get(key) or layout.topics[move.topic].partitions[move.partition].replicas
         if move.broker in replicas:

@@ -38,12 +38,13 @@ from shedders.kafka_rebalance.execution.machine import ExecutionMachine
 from shedders.kafka_rebalance.execution.purpose import leaving_brokers
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.state_topic import (
+    PLAN_BYTES_MAX,
     Holder,
     PlanBook,
     StateBook,
     StateTopic,
-    event_name,
     in_order,
+    lacking,
     merged,
     plan_records,
     record,
@@ -104,7 +105,7 @@ class ExecutionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlan:
-    """State of a plan, merged from the folder and the topic.
+    """State of a plan, from the folder and the topic.
 
     Attributes:
         holder: Executor that is alive, of any plan of the cluster.
@@ -112,13 +113,9 @@ class KnownPlan:
     """
 
     plan: ReassignmentPlan
-    events: list[dict[str, Any]]
+    recorded: ExecutionHistory
     holder: Holder | None
     seen_at_ms: int = 0
-
-    @property
-    def recorded(self) -> ExecutionHistory:
-        return recorded(self.events)
 
 
 def host_name() -> str:
@@ -152,12 +149,17 @@ def written(place: ExecutionPlace) -> PartitionLoads | None:
 
 def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
     folder = folder_of(place.root, plan_id)
-    of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
-    raw = of_topic.plan_bytes()
+    of_topic = PlanBook() if book is None else book.book(plan_id)
+    raw, where = of_topic.plan_bytes(), f"the plan {plan_id} of the state topic"
     if has_plan(folder):
         plan = read_plan(folder / PLAN)
     elif raw is not None:
-        plan = parse_plan(raw, f"the plan {plan_id} of the state topic")
+        plan = parse_plan(raw, where)
+    elif of_topic.of:
+        raise PlanUnusableError(
+            f"{where} is not whole: parts are missing or damaged, or it has more than {PLAN_BYTES_MAX} bytes",
+            hint="Use the host that began it, or its state folder with --state DIR.",
+        )
     else:
         ids = list(dict.fromkeys((*plan_ids(place.root), *(book.plans if book is not None else ()))))
         raise PlanUnknownError(
@@ -166,10 +168,10 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             if ids
             else "No plan is known; use --state DIR.",
         )
-    events = merged(read_journal(folder), of_topic.in_order())
     last = None if book is None else book.holder
     seen_at_ms = last.seen_at_ms if last is not None and last.plan_id == plan_id else 0
-    return KnownPlan(plan=plan, events=events, holder=alive_holder(book), seen_at_ms=seen_at_ms)
+    past = history_of(place, plan_id, book)
+    return KnownPlan(plan=plan, recorded=past, holder=alive_holder(book), seen_at_ms=seen_at_ms)
 
 
 def alive_holder(book: StateBook | None) -> Holder | None:
@@ -234,10 +236,8 @@ def execute(
         in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
-        journal_names = {event_name(event) for event in journal.events}
-        for event in topic_events:
-            if event_name(event) not in journal_names:
-                journal.append(event)
+        for event in lacking(topic_events, journal.events):
+            journal.append(event)
         on_batch = partial(
             _write_rollback,
             {move.key: move for move in plan.moves},
@@ -247,8 +247,7 @@ def execute(
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
-        in_topic = {event_name(event) for event in topic_events}
-        ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
+        ledger.publish(lacking(journal.events, topic_events))
         kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         ledger.write(
             ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}

@@ -11,13 +11,15 @@ from __future__ import annotations
 import base64
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from loaddata.samples.strict_json import Amount
 from shedders.kafka_rebalance.execution.values import ExecutionEvent, ExecutionRequest, OperatorRequests
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 CHUNK_BYTES: Final = 400_000
+PLAN_BYTES_MAX: Final = 1 << 29
+"""Of a plan that was unpacked: two million moves."""
 _PARTS_MAX: Final = 10_000
 
 
@@ -71,6 +75,11 @@ def _checked(event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
+def _encoded(data: str) -> str:
+    base64.b64decode(data)
+    return data
+
+
 class TopicRecord(BaseModel):
     """A record of the topic; `_TAKERS` has the fields that each kind needs."""
 
@@ -80,7 +89,7 @@ class TopicRecord(BaseModel):
     plan: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     part: Amount = 0
     of: Annotated[int, Field(ge=1, le=_PARTS_MAX)] = 1
-    data: str = ""
+    data: Annotated[str, AfterValidator(_encoded)] = ""
     executor: str = ""
     events: list[Annotated[dict[str, Any], AfterValidator(_checked)]] = []
     host: str = ""
@@ -91,13 +100,27 @@ class TopicRecord(BaseModel):
     by: str = ""
 
 
-def decode(value: bytes | None) -> TopicRecord | None:
-    """A record of this version as it is folded; None: it is none."""
-    with suppress(ValueError):
-        record = TopicRecord.model_validate(orjson.loads(value or b""))
-        if record.kind in _TAKERS and _TAKERS[record.kind][1] <= record.model_fields_set:
-            return record
-    return None
+class JunkRecord(StrEnum):
+    """Why a record of the topic is ignored."""
+
+    NOT_JSON = "not JSON"
+    NOT_A_RECORD = "not a record of plans"
+    OTHER_VERSION = "another version"
+
+
+def decode(value: bytes | None) -> TopicRecord | JunkRecord:
+    """A record of this version as it is folded, or why it is none."""
+    try:
+        loaded = orjson.loads(value or b"")
+    except ValueError:
+        return JunkRecord.NOT_JSON
+    try:
+        record = TopicRecord.model_validate(loaded)
+    except ValidationError:
+        is_other = isinstance(loaded, dict) and type(loaded.get("v")) is int and loaded["v"] != VERSION
+        return JunkRecord.OTHER_VERSION if is_other else JunkRecord.NOT_A_RECORD
+    whole = record.kind in _TAKERS and _TAKERS[record.kind][1] <= record.model_fields_set
+    return record if whole else JunkRecord.NOT_A_RECORD
 
 
 @dataclass(slots=True)
@@ -122,13 +145,14 @@ class PlanBook:
     last_ms: int = 0
 
     def plan_bytes(self) -> bytes | None:
-        """Plan file; None: parts of it are missing."""
+        """Plan file; None: parts of it are missing, damaged or too large."""
         if not self.of or set(self.chunks) != set(range(self.of)):
             return None
-        try:
-            return zlib.decompress(b"".join(self.chunks[number] for number in range(self.of)))
-        except zlib.error:
-            return None
+        unpacked = zlib.decompressobj()
+        with suppress(zlib.error):
+            raw = unpacked.decompress(b"".join(self.chunks[number] for number in range(self.of)), PLAN_BYTES_MAX)
+            return raw if unpacked.eof else None
+        return None
 
     def in_order(self) -> list[dict[str, Any]]:
         return in_order(self.events.values())
@@ -139,10 +163,14 @@ class StateBook:
 
     Args:
         away_ms: Time without heartbeats after which a holder expires.
+
+    Attributes:
+        junk: Records that were ignored, by reason.
     """
 
     def __init__(self, away_ms: int) -> None:
         self._away_ms = away_ms
+        self.junk = Counter[JunkRecord]()
         self.plans: dict[str, PlanBook] = {}
         self.holder: Holder | None = None
         self.newest_ms = 0
@@ -154,11 +182,16 @@ class StateBook:
             self.holder.seen_at_ms = timestamp_ms
         self.newest_ms = timestamp_ms
         record = decode(value)
-        if record is not None:
+        if isinstance(record, JunkRecord):
+            self.junk[record] += 1
+        else:
             _TAKERS[record.kind][0](self, timestamp_ms, record)
 
     def book(self, plan_id: str) -> PlanBook:
         """Records of one plan; empty if the topic has none."""
+        return self.plans.get(plan_id, PlanBook())
+
+    def _book(self, plan_id: str) -> PlanBook:
         return self.plans.setdefault(plan_id, PlanBook())
 
     def alive(self, now_ms: int) -> Holder | None:
@@ -171,12 +204,11 @@ class StateBook:
             self.holder.seen_at_ms = at_ms
 
     def _plan(self, _: int, record: TopicRecord) -> None:
-        with suppress(ValueError):
-            data, book = base64.b64decode(record.data), self.book(record.plan)
-            book.of, book.chunks[record.part] = record.of, data
+        book = self._book(record.plan)
+        book.of, book.chunks[record.part] = record.of, base64.b64decode(record.data)
 
     def _events(self, at_ms: int, record: TopicRecord) -> None:
-        book = self.book(record.plan)
+        book = self._book(record.plan)
         book.last_ms = at_ms
         for event in record.events:
             book.events.setdefault(event_name(event), event)
@@ -188,7 +220,7 @@ class StateBook:
             return
         self.holder = Holder(record.executor, record.plan, record.host, record.pid, at_ms)
         request = record.request or ExecutionRequest.GO
-        self.book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
+        self._book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
 
     def _beat(self, at_ms: int, record: TopicRecord) -> None:
         self._seen(at_ms, record.executor)
@@ -198,7 +230,7 @@ class StateBook:
             self.holder = None
 
     def _control(self, _: int, record: TopicRecord) -> None:
-        book = self.book(record.plan)
+        book = self._book(record.plan)
         old, changed = book.asked, "throttle" in record.model_fields_set
         book.asked = OperatorRequests(
             request=record.request or old.request,
@@ -248,10 +280,13 @@ def in_order(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def merged(here: Iterable[Mapping[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Distinct events of journal and topic, in order, as either may have more."""
-    by_name: dict[tuple[int, str], dict[str, Any]] = {}
-    for event in (*here, *there):
-        by_name.setdefault(event_name(event), dict(event))
-    return in_order(by_name.values())
+    return in_order({event_name(event): event for event in (*there, *here)}.values())
+
+
+def lacking(events: Iterable[dict[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Events that are not there."""
+    names = {event_name(event) for event in there}
+    return [event for event in events if event_name(event) not in names]
 
 
 class StateTopic:

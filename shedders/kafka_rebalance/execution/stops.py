@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.moves import LOST, MoveState, dropped_text, is_taken_over
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, dropped_text, is_taken_over, open_ones
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
 
 if TYPE_CHECKING:
@@ -125,12 +125,8 @@ class StopWatch:
                 reason=f"this is cluster {seen.cluster_id}, the plan is for {self._plan.cluster_id}",
                 hint="Check --bootstrap-servers.",
             )
-        open_moves = (
-            moves[key]
-            for key, status in statuses.items()
-            if status.state is not MoveState.DONE and key not in self.dropped
-        )
-        needed = {broker for move in open_moves for broker in move.after} | {broker for _, _, broker in dirs.open}
+        needed = {broker for key in open_ones(statuses, self.dropped) for broker in moves[key].after}
+        needed |= {broker for _, _, broker in dirs.open}
         yield from self._brokers(now_s, seen, needed)
         yield from self._lost(now_s, [*statuses.items(), *dirs.statuses.items()])
         if self.lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):

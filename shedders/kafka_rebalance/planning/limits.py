@@ -87,10 +87,8 @@ class GoalLimits:
         for row in self.bound:
             room = np.maximum(self.high[row, to] - cluster.sums[row, to], 0)
             permitted &= cluster.weight(partitions, leads, row)[:, None] <= room
-        topic = cluster.topic_of[partitions][:, None]
         for range_ in self.topics:
-            allowed = (self._counts(range_)[topic, to] < range_.high[topic, to]) | ~range_.cells[to]
-            permitted &= (allowed | ~leads[:, None]) if range_.leaders else allowed
+            permitted &= self._topic_takes(range_, partitions[:, None], leads[:, None], to)
         for rule in self.rules:
             permitted &= rule.moves(partitions, sources, to)
         result[rows] = permitted

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loaddata.samples.partitions import CPU_UNITS
 from shedders.model.amounts import count, rate, size
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 FORMAT = "partition-plan/1"
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_type_hints
 
 import orjson
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, create_model
 
 from loaddata.bulk import uncollected
 from loaddata.model.figures import LATEST_MS
@@ -41,41 +41,18 @@ from loaddata.samples.strict_json import (
     write_document,
 )
 from shedders.kafka_rebalance.errors import PlanUnusableError
-from shedders.kafka_rebalance.planning.plan import (
-    FORMAT,
-    BrokerChange,
-    GoalOutcome,
-    LogDirMove,
-    PartitionMove,
-    ReassignmentPlan,
-)
+from shedders.kafka_rebalance.planning.plan import FORMAT, LogDirMove, PartitionMove, ReassignmentPlan
 
 PLAN_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 _PLAN_HINT: Final = "Make a new plan with `statechannel partitions plan`; do not edit plans by hand."
 
 
-class _PlanFile(BaseModel):
-    """Contents of the file: the fields of `ReassignmentPlan`, and the format."""
-
-    model_config = STRICT
-    format: str
-    id: str
-    cluster_id: str
-    layout: str
-    topic_ids: dict[str, str]
-    made_at_ms: int
-    request: dict[str, Any]
-    goals: tuple[GoalOutcome, ...]
-    brokers: tuple[BrokerChange, ...]
-    moves: tuple[PartitionMove, ...]
-    dir_moves: tuple[LogDirMove, ...] = ()
-    complete: bool
-    remarks: tuple[str, ...]
-    took_s: float
-
-
-_PLAN_ADAPTER: Final = TypeAdapter(_PlanFile)
-_PLAN_FIELDS: Final = tuple(field.name for field in fields(ReassignmentPlan))
+_PLAN_TYPES: Final = get_type_hints(ReassignmentPlan)
+_FILE_TYPES: Final[dict[str, Any]] = {
+    name: (of, () if name == "dir_moves" else ...) for name, of in _PLAN_TYPES.items()
+}
+_PLAN_ADAPTER: Final = TypeAdapter[Any](create_model("_PlanFile", __config__=STRICT, format=str, **_FILE_TYPES))
+"""Contents of the file: the fields of `ReassignmentPlan`, and the format."""
 
 
 def plan_bytes(plan: ReassignmentPlan) -> bytes:
@@ -98,7 +75,7 @@ def _document(plan: ReassignmentPlan) -> dict[str, Any]:
         ]
         if not all(map(isfinite, numbers)):
             raise ValueError(f"goal {goal.name}: a number is not finite: {numbers}")
-    named = {name: getattr(plan, name) for name in _PLAN_FIELDS if name != "dir_moves" or plan.dir_moves}
+    named = {name: getattr(plan, name) for name in _PLAN_TYPES if name != "dir_moves" or plan.dir_moves}
     return {"format": FORMAT} | named
 
 
@@ -118,7 +95,7 @@ def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
         )
     checked_format(names, FORMAT, where, PlanUnusableError, hint=_PLAN_HINT)
     file = validated(raw, _PLAN_ADAPTER, where, PlanUnusableError, hint=_PLAN_HINT)
-    plan = ReassignmentPlan(**{name: getattr(file, name) for name in _PLAN_FIELDS})
+    plan = ReassignmentPlan(**{name: getattr(file, name) for name in _PLAN_TYPES})
     faults = list(_faults(plan))
     if faults:
         raise PlanUnusableError(located(where, faults), hint=_PLAN_HINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from loaddata.samples.strict_json import NUMBER_MAX, STRICT, cut, duplicates, located, read_raw, top_level, validated
 from statechannel.errors import ExitCode, StateChannelError
@@ -62,12 +63,25 @@ class _File(BaseModel):
     brokers: dict[str, BrokerCapacity] = {}
 
 
+_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+"""Each id in one way, so that no two tables are of one broker."""
+
+
+def _plain(value: Any) -> Any:
+    if not (type(value) in {int, float} or (isinstance(value, str) and re.fullmatch(r"[0-9.eE+-]+", value, re.ASCII))):
+        raise ValueError("only digits")
+    return value
+
+
+_Number = Annotated[float, BeforeValidator(_plain), Field(ge=0, le=NUMBER_MAX)]
+
+
 class _ForeignBroker(BaseModel):
     """An entry of Cruise Control's file; its numbers are texts, of a disk also one by directory."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-    brokerId: int  # noqa: N815
-    capacity: dict[Literal["DISK", "CPU", "NW_IN", "NW_OUT"], float | dict[str, float]]
+    brokerId: Annotated[int, BeforeValidator(_plain)]  # noqa: N815
+    capacity: dict[Literal["DISK", "CPU", "NW_IN", "NW_OUT"], _Number | dict[str, _Number]]
     doc: Any = None
 
 
@@ -126,7 +140,7 @@ def _over(default: BrokerCapacity, own: BrokerCapacity, named: Iterable[str]) ->
 
 
 def _broker(name: str, path: Path) -> int:
-    if not (name.isascii() and name.isdecimal() and len(name) <= 10):  # noqa: PLR2004 - digits of an id
+    if not _ID.fullmatch(name) or int(name) >= 2**31:
         raise CapacityUnusableError(f"{path}: brokers.{cut(name)} is not a valid broker id")
     return int(name)
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import IO, overload
 
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.line import (
+    LINK_BYTES,
     NO_DIGEST,
     BadLine,
     ChainReader,
@@ -19,6 +22,7 @@ from statechannel.audit.transfer.line import (
     ExportLine,
     chain_of,
     check_end,
+    end_of_verdicts,
     file_digest,
     first_link,
     format_header,
@@ -321,3 +325,21 @@ def _write_records(
             progress(number)
     progress(number)
     return link
+
+
+@contextmanager
+def verdict_file(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Write a verdict file, created if all goes well, of such lines; its last line has the digest of the bytes before it.
+
+    Raises:
+        FileUnwritableError: See `new_file`.
+    """
+    digest = blake2b(digest_size=LINK_BYTES)
+    with new_file(path) as file:
+
+        def write(lines: bytes) -> None:
+            digest.update(lines)
+            file.write(lines)
+
+        yield write
+        file.write(end_of_verdicts(digest.hexdigest()))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import re
 import struct
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from statechannel.files import check_names
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.side_record import Headers
 from statechannel.protocol.view import Judgement
@@ -245,6 +245,11 @@ def format_verdict(record: RecordRead, judgement: Judgement) -> bytes:
     )
 
 
+def end_of_verdicts(digest: str) -> bytes:
+    """The last line of a verdict file; those of earlier versions have none."""
+    return _line({"digest": digest})
+
+
 def parse_record(line: bytes) -> RecordRead:
     """Read one record, without its link.
 
@@ -307,17 +312,10 @@ def _refuse_others(fields: dict[str, Any], known: frozenset[str]) -> None:
 
 
 def _refuse_twice(line: bytes) -> None:
-    """Refuse an object with a name twice: some parsers take the first value, others the last."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        if len(set(names)) < len(names):
-            raise BadLine(f"{max(names, key=names.count)[:40]!r} is there twice")
-
     try:
-        json.loads(line, object_pairs_hook=unique)
-    except RecursionError:
-        raise BadLine("it is nested too deeply") from None
+        check_names(line)
+    except ValueError as error:
+        raise BadLine(str(error)) from None
 
 
 def _not_json(line: bytes, error: orjson.JSONDecodeError) -> BadLine:

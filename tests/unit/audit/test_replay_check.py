@@ -1,5 +1,6 @@
 """Exported logs replayed by this version: verdicts and digest recorded in the export, or by an earlier version beside it."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from shutil import copy
@@ -322,6 +323,34 @@ def test_a_verdict_file_has_a_line_for_each_record(lines: list[dict[str, Any]], 
     with pytest.raises(ExportFileError) as refused:
         check(log.export(tmp_path / "log.jsonl"), verdicts=verdicts)
     assert refused.value.line == number
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda raw: raw.replace(b'"accepted"', b'"purged"', 1),
+        lambda raw: raw.replace(b'"key":"t/n"', b'"key":"t/m"', 1),
+        lambda raw: raw.replace(b',"version"', b', "version"', 1),
+        lambda raw: raw.replace(b'{"partition"', b'{"verdict":"purged","partition"', 1),
+        lambda raw: raw.replace(b'"digest":"', b'"digest":"0', 1),
+        lambda raw: raw + b"\n",
+        lambda raw: raw[raw.index(b"\n") + 1 :],
+    ],
+)
+def test_a_verdict_file_that_was_edited_is_refused(edit: Any, tmp_path: Path) -> None:
+    log = LogMaker()
+    log.namespace("t/n", 2)
+    path, verdicts = log.export(tmp_path / "log.jsonl"), tmp_path / "verdicts.jsonl"
+    audit_export(read_export(path), verdicts=verdicts)
+    assert check(path, verdicts=verdicts).same
+    edited = edit(verdicts.read_bytes())
+    assert edited != verdicts.read_bytes()
+    verdicts.write_bytes(edited)
+    with pytest.raises(ExportFileError):
+        check(path, verdicts=verdicts)
+    verdicts.write_bytes(gzip.compress(edited))
+    with pytest.raises(ExportFileError, match="gzip"):
+        check(path, verdicts=verdicts)
 
 
 def test_a_record_without_a_key_is_compared_like_others(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Journal and topic: torn lines, locks, plans in parts, and who executes by the order of the log."""
 
+import base64
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from shedders.kafka_rebalance.errors import ExecutionRefusedError
+from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnusableError
+from shedders.kafka_rebalance.execution import state_topic
 from shedders.kafka_rebalance.execution.journal import (
     JOURNAL,
     Journal,
@@ -17,9 +20,11 @@ from shedders.kafka_rebalance.execution.journal import (
     read_journal,
     write_durable,
 )
-from shedders.kafka_rebalance.execution.session import _claim, host_name
-from shedders.kafka_rebalance.execution.state_topic import CHUNK_BYTES, StateBook, merged, plan_records, record
+from shedders.kafka_rebalance.execution.session import ExecutionPlace, _claim, host_name, known
+from shedders.kafka_rebalance.execution.state_topic import CHUNK_BYTES, JunkRecord, StateBook, plan_records, record
 from shedders.kafka_rebalance.execution.values import ExecutionRequest, OperatorRequests
+from shedders.kafka_rebalance.settings import PartitionsSettings
+from statechannel.kafka.client_settings import ClientSettings
 
 AWAY_MS = 10_000
 
@@ -161,17 +166,26 @@ def test_a_large_plan_goes_through_the_topic_in_parts() -> None:
     assert book.book("p").plan_bytes() == raw
 
 
+@pytest.mark.parametrize("packed", [zlib.compress(bytes(1_001)), zlib.compress(b"{}")[:-1], b"?"])
+def test_a_plan_that_cannot_be_unpacked_is_refused_with_the_reason(
+    packed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_topic, "PLAN_BYTES_MAX", 1_000)
+    book = StateBook(AWAY_MS)
+    book.take(1, record("plan", "p", part=0, of=1, data=base64.b64encode(packed).decode()))
+    place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=tmp_path)
+    with pytest.raises(PlanUnusableError, match="the plan p of the state topic"):
+        known(place, "p", book)
+
+
 def test_what_is_no_record_is_passed_over() -> None:
     book = StateBook(AWAY_MS)
-    for value in (None, b"", b"{", b"[]", b'{"v":2,"kind":"beat"}', record("control", "p", wish="nonsense")):
+    other = record("plan", "p", part=0, of=1, data="a"), record("fly", "p"), b'{"v":2,"kind":"beat"}'
+    for value in (None, b"", b"{", b"[]", record("control", "p", wish="nonsense"), *other):
         book.take(1, value)
     assert book.holder is None
     assert book.book("p").asked == OperatorRequests()
-
-
-def test_events_of_both_places_each_once() -> None:
-    here, there = [{"n": 1, "e": "x"}, {"n": 2}], [{"n": 2}, {"n": 3}, {"n": 1, "e": "x"}]
-    assert merged(here, there) == [{"n": 1, "e": "x"}, {"n": 2}, {"n": 3}]
+    assert book.junk == {JunkRecord.NOT_JSON: 3, JunkRecord.NOT_A_RECORD: 4, JunkRecord.OTHER_VERSION: 1}
 
 
 def test_an_executor_with_a_time_from_the_future_is_succeeded_as_any_other() -> None:

@@ -393,9 +393,9 @@ def test_the_status_of_another_clusters_plan_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(overview, "ClusterPort", Here)
     place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
-    assert overview.status_of(place, KnownPlan(plan=plan, events=[], holder=None), now_ms=0).progress.total == len(
-        plan.moves
-    )
+    assert overview.status_of(
+        place, KnownPlan(plan=plan, recorded=ExecutionHistory(), holder=None), now_ms=0
+    ).progress.total == len(plan.moves)
     other = replace(plan, cluster_id="elsewhere")
     with pytest.raises(ExecutionRefusedError, match="is for cluster elsewhere, this is twin"):
-        overview.status_of(place, KnownPlan(plan=other, events=[], holder=None), now_ms=0)
+        overview.status_of(place, KnownPlan(plan=other, recorded=ExecutionHistory(), holder=None), now_ms=0)

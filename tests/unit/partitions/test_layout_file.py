@@ -54,19 +54,6 @@ LOADS = PartitionLoads(
 )
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    path = tmp_path / "layout.json"
-    write_layout(path, LAYOUT, LOADS)
-    layout, loads = read_layout_file(path)
-    assert layout == LAYOUT
-    assert layout.remarks == LAYOUT.remarks
-    assert loads == LOADS
-    assert layout.fingerprint() == LAYOUT.fingerprint()
-    again = tmp_path / "again.json"
-    write_layout(again, layout, loads)
-    assert again.read_bytes() == path.read_bytes()
-
-
 def test_it_has_a_line_for_each_broker_and_topic(tmp_path: Path) -> None:
     write_layout(tmp_path / "layout.json", LAYOUT, LOADS)
     lines = (tmp_path / "layout.json").read_text().splitlines()

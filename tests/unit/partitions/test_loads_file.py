@@ -61,8 +61,3 @@ def test_files_that_cannot_be_used(tmp_path: Path, old: bytes, new: bytes, words
     with pytest.raises(LoadsFileError, match=words) as caught:
         read_loads_file(file)
     assert caught.value.exit_code == 7
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LoadsFileError, match="cannot be read"):
-        read_loads_file(tmp_path / "none.jsonl")

@@ -281,8 +281,6 @@ def test_bounds_and_excluded_topics_hold_when_a_directory_is_emptied() -> None:
         (emptying((7, "/a")), "log directory /a of broker 7 not found"),
         (emptying((1, "/c")), "/c of broker 1 is offline"),
         (emptying((1, "/a"), (1, "/b")), "no other one of the broker may get replicas"),
-        (emptying(), "needs log directories"),
-        (PlanRequest(log_dirs=((1, "/a"),)), "rebalance empties no log directories"),
         (emptying((1, "/a"), goals=(GoalChoice(name="log-dirs"),)), "only moves replicas out of"),
         (emptying((1, "/a"), offline_brokers=(2,)), "only moves replicas out of"),
         (emptying((2, "/x")), "replicas in log directory /x of broker 2 are not known"),

@@ -136,6 +136,24 @@ def test_one_broker_that_fails_is_told_and_the_others_go_on() -> None:
     assert "HTTP 500" in taken.silent[2]
 
 
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (
+            b'kafka_topic_partition_current_offset{topic="t",partition="0"} 5\nprocess_cpu_seconds_total 7\n',
+            "kafka_exporter",
+        ),
+        (b"process_cpu_seconds_total 7\n", "neither traffic nor sizes"),
+    ],
+)
+def test_metrics_of_something_else_than_a_broker_are_named(body: bytes, what: str) -> None:
+    with serving(lambda *_: (200, body)) as url:
+        taken = EndpointSource(SourceOptions(endpoints=(f"1={url}",))).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
+    assert taken.samples == ()
+    assert what in taken.silent[1]
+    assert "JMX exporter" in taken.silent[1]
+
+
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"no metrics {", b"a{b='x'} y", b'a{b="x" 1', b"<html>"])
 def test_what_is_not_prometheus_text_is_told(body: bytes) -> None:
     with serving(lambda *_: (200, body)) as url:
@@ -378,6 +396,12 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     with lines.open("wb") as file:
         assert write_samples(file, taken.samples) == 2
         file.write(b"\njunk\n" + b"x" * 20_000 + b"\n")
+        write_samples(file, taken.samples[:1])
+    lines.write_bytes(lines.read_bytes()[:-2] + b',"disk_bytes":7}\n')
     again = FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert again.samples == taken.samples
-    assert any(str(InvalidSampleReason.NOT_JSON) in remark for remark in again.remarks)
+    for why in (InvalidSampleReason.NOT_JSON, InvalidSampleReason.NAME_TWICE):
+        assert any(str(why) in remark for remark in again.remarks)
+    lines.write_bytes(b"# HELP kafka_brokers Number of brokers\nkafka_brokers 3\n")
+    with pytest.raises(SourceError, match="Prometheus"):
+        FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)

@@ -126,13 +126,11 @@ def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (PlanRequest(mode=PlanMode.ADD_BROKERS), "needs the new brokers"),
         (PlanRequest(brokers=(9,)), "broker 9 not found"),
         (PlanRequest(excluded_topics=(".*",)), "no topic of 1 may move"),
         (PlanRequest(excluded_topics=("(",)), "not a valid regular expression"),
         (PlanRequest(brokers=(1,)), "1 usable broker, but a-0 has 2 replicas"),
         (PlanRequest(goals=(GoalChoice(name="dsik"),)), "unknown goal `dsik`"),
-        (PlanRequest(goals=(GoalChoice(name="disk", range_share=float("nan")),)), "is not a valid share"),
     ],
 )
 def test_what_contradicts_the_cluster_is_refused(request_: PlanRequest, said: str) -> None:

@@ -23,7 +23,7 @@ from shedders.kafka_rebalance.planning.plan_files import (
     parse_reassignment,
     to_json,
 )
-from tests.unit.partitions.plans import MOVES, PLAN
+from tests.unit.partitions.plans import MOVES
 from tests.unit.partitions.test_layout_file import LAYOUT, LOADS
 
 
@@ -41,11 +41,6 @@ def test_after_and_before() -> None:
         [1, 3],
     ]
     assert json.loads(to_json(())) == {"version": 1, "partitions": []}
-
-
-def test_what_is_written_is_read_back() -> None:
-    assert parse_reassignment(to_json(PLAN.moves)) == {move.key: (move.after, ()) for move in PLAN.moves}
-    assert looks_like_reassignment(to_json(PLAN.moves))
 
 
 def test_files_of_kafkas_tool_as_people_have_them() -> None:

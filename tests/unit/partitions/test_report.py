@@ -17,7 +17,6 @@ from shedders.kafka_rebalance.planning.report import (
     asked_said,
     brokers_grid,
     goals_grid,
-    goals_said,
     length,
     moves_grid,
     moves_said,
@@ -157,10 +156,6 @@ def test_what_was_asked_for() -> None:
         asked_said({"mode": "remove-log-dirs", "log_dirs": [[1, "/a"], [2, "/b"]]})
         == "remove-log-dirs; log directories 1:/a, 2:/b"
     )
-
-
-def test_how_goals_stand() -> None:
-    assert goals_said(()) == "0 met"
 
 
 @pytest.mark.parametrize(
