@@ -22,7 +22,7 @@ from statechannel.embedded import KafkaServer
 from tests.support.judged_logs import judge_logs
 from tests.support.kafka_lanes import Kafka, ask_patiently, embedded_options, serve_first, shared_kafka
 from tests.support.lanes import FAST, LANES, LIVE, LIVE_FOLDERS, LaneRecord, lanes_of, shorten
-from tests.support.order import ordered
+from tests.support.order import GroupScheduling, ordered
 
 # The suite decides whether a change may land, so it tries the same examples each time; `make explore` looks for new ones.
 # A machine that is slow for a moment is no finding.
@@ -72,7 +72,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the tests of the chosen lanes. Where several workers run, each begins with its share of the long tests."""
+    """Take the tests of the chosen lanes; where several workers run, long ones first."""
     collected = {item.nodeid: lanes_of(item) for item in items}
     if _record in config.stash:
         config.stash[_record].collected = collected
@@ -85,9 +85,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if set(lanes) & set(collected[item.nodeid])]
     if lanes == [FAST]:
         shorten(items)
-    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    if workers > 1:
-        items[:] = ordered(items, workers)
+    if hasattr(config, "workerinput"):
+        items[:] = ordered(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Whatever `--dist` says: files stay together."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session")
