@@ -275,7 +275,7 @@ async def test_the_manager_is_switched_under_load_and_every_lookup_is_answered(c
         stop = asyncio.Event()
         load = asyncio.create_task(_unload_and_look_up(channel, bundles, stop))
         try:
-            for manager in ("modular", "extensible", "modular"):
+            for manager in ("modular", "extensible"):
                 await asyncio.to_thread(cluster.outside, "policy", "set", "manager", manager)
                 asked = _asked(channel)
                 async with asyncio.timeout(240):

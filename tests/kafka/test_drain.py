@@ -239,17 +239,6 @@ def test_dry_runs_say_what_would_happen_and_change_nothing(cluster: Cluster) -> 
     cluster("policy", "delete", "isolation", "x", "--yes")
 
 
-def test_what_is_final_needs_yes_where_no_terminal_is(cluster: Cluster) -> None:
-    cluster.start("b1")
-    cluster.create(NAMESPACE, 2, "b1")
-    assert "cannot be undone" in cluster.error("namespace", "delete", NAMESPACE, code=2)
-    assert cluster("namespace", "show", NAMESPACE)["bundles"] == 2
-    assert cluster("namespace", "delete", NAMESPACE, "--yes")["answer"] == "accepted"
-    assert "there is no namespace" in cluster.error("namespace", "delete", NAMESPACE, "--yes", code=5)
-    assert cluster("repair", "resume")["result"] == "not-paused"
-    assert "broker nosuch is unknown" in cluster.error("uncordon", "nosuch", code=5)
-
-
 def test_a_namespace_can_be_created_right_after_the_first_broker_was_started(cluster: Cluster) -> None:
     cluster.spawn("b1")
     assert (
