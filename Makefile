@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator browser demo test test-live test-evidence wheel explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
+.PHONY: help setup dev accelerator browser demo test test-live test-evidence wheel wheel-env explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,13 +79,15 @@ test-live: dev ## The other tests with Kafka, Spark, a browser, broker processes
 test-evidence: dev ## Searches through all small worlds, the model, corpus, planted bugs, property tests in full, the accelerator
 	@$(PY) -m pytest -n 2 --lane=evidence $(ARGS)
 
-# Only what the wheel itself requires, of the pinned versions; the imports of a checkout are not there.
 wheel: dev ## Build the wheel, install it into an empty environment, and run the demo there, outside of this folder
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	$(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir "$$folder" . && \
-	$(PY) -m venv --without-pip "$$folder/env" && \
-	$(BIN)/uv pip install --quiet --python "$$folder/env/bin/python" --constraint requirements/runtime.txt "$$folder"/*.whl && \
-	cd "$$folder" && env -u PYTHONPATH env/bin/statechannel demo
+	$(MAKE) --no-print-directory wheel-env FOLDER="$$folder" && cd "$$folder" && env -u PYTHONPATH env/bin/statechannel demo
+
+# Only what the wheel itself requires, of the pinned versions; the imports of a checkout are not there.
+wheel-env: dev
+	@$(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir "$(FOLDER)" .
+	@$(PY) -m venv --without-pip "$(FOLDER)/env"
+	@$(BIN)/uv pip install --quiet --python "$(FOLDER)/env/bin/python" --constraint requirements/runtime.txt "$(FOLDER)"/*.whl
 
 explore: dev ## Property tests and simulator with examples that nobody has tried yet: make explore ARGS="tests/property"
 	@SIMULATION_FIRST_SEED=$$(date +%s) $(PY) -m pytest -n 2 --hypothesis-profile=explore \
