@@ -21,7 +21,7 @@ os.environ.setdefault("STATECHANNEL_ACCELERATOR", "off")
 from statechannel.embedded import KafkaServer
 from tests.support.judged_logs import judge_logs
 from tests.support.kafka_lanes import Kafka, ask_patiently, embedded_options, serve_first, shared_kafka
-from tests.support.lanes import FAST, LANES, LIVE, LIVE_FOLDERS, LaneRecord, lanes_of, shorten
+from tests.support.lanes import FAST, LANES, LaneRecord, is_without, lanes_of, shorten
 from tests.support.order import GroupScheduling, ordered
 
 # The suite decides whether a change may land, so it tries the same examples each time; `make explore` looks for new ones.
@@ -66,9 +66,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The lane of live tests alone reads no folder that has none."""
-    pure = collection_path.parent == _HERE and f"tests/{collection_path.name}/" not in LIVE_FOLDERS
-    return True if pure and config.getoption("lane") == [LIVE] else None
+    """A lane alone reads no folder that has none of its tests."""
+    if not collection_path.is_dir() or not collection_path.is_relative_to(_HERE):
+        return None
+    folder = f"{collection_path.relative_to(_HERE.parent).as_posix()}/"
+    return True if is_without(folder, config.getoption("lane")) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
