@@ -96,12 +96,16 @@ SESSIONS: dict[str, tuple[str, ...]] = {
 """Files of tests/spark by what they share; all others of that folder share one more session."""
 
 
+ARCHITECTURE = "tests/architecture/"
+"""These read the same files, each of them once."""
+
+
 def group_of(nodeid: str) -> str:
     """What stays together with a test of this name."""
     name = nodeid.partition("::")[0]
     if name.startswith("tests/spark/"):
         return next((group for group, names in SESSIONS.items() if name in names), "Spark session")
-    return name
+    return ARCHITECTURE if name.startswith(ARCHITECTURE) else name
 
 
 def ordered(items: Sequence[Any]) -> list[Any]:

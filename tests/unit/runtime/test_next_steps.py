@@ -19,6 +19,7 @@ from statechannel.engine.inputs import CommandReceived, Input, Now
 from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.settings import to_engine, to_identity
+from tests.architecture.house_rules import tree
 from tests.docs.blocks import command_options
 from tests.support.lone_member import lone_host, lone_settings
 
@@ -45,7 +46,7 @@ def _calls() -> list[ast.Call]:
         node
         for file in sorted(file for package in PACKAGES for file in package.rglob("*.py"))
         if not file.is_relative_to(PACKAGE / "sim")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(tree(file))
         if isinstance(node, ast.Call) and node.args
     ]
 
