@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
 ARGS ?=
 
-.PHONY: help setup dev accelerator browser demo test test-live test-evidence wheel explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
+.PHONY: help setup dev accelerator browser demo test test-live test-evidence wheel wheel-env explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,24 +71,26 @@ demo: setup ## Start Kafka and three brokers, move and split bundles, lose a bro
 	@$(BIN)/statechannel demo $(ARGS)
 
 test: check dev ## Checks, all tests that need nothing real, one of each real thing: seven minutes on two cores
-	@$(PY) -m pytest -n 3 --dist worksteal --lane=fast $(ARGS)
+	@$(PY) -m pytest -n 3 --lane=fast $(ARGS)
 
 test-live: dev ## The other tests with Kafka, Spark, a browser, broker processes
-	@$(PY) -m pytest -n 5 --dist worksteal --lane=live $(ARGS)
+	@$(PY) -m pytest -n 5 --lane=live $(ARGS)
 
 test-evidence: dev ## Searches through all small worlds, the model, corpus, planted bugs, property tests in full, the accelerator
-	@$(PY) -m pytest -n 2 --dist worksteal --lane=evidence $(ARGS)
+	@$(PY) -m pytest -n 2 --lane=evidence $(ARGS)
 
-# Only what the wheel itself requires, of the pinned versions; the imports of a checkout are not there.
 wheel: dev ## Build the wheel, install it into an empty environment, and run the demo there, outside of this folder
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	$(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir "$$folder" . && \
-	$(PY) -m venv --without-pip "$$folder/env" && \
-	$(BIN)/uv pip install --quiet --python "$$folder/env/bin/python" --constraint requirements/runtime.txt "$$folder"/*.whl && \
-	cd "$$folder" && env -u PYTHONPATH env/bin/statechannel demo
+	$(MAKE) --no-print-directory wheel-env FOLDER="$$folder" && cd "$$folder" && env -u PYTHONPATH env/bin/statechannel demo
+
+# Only what the wheel itself requires, of the pinned versions; the imports of a checkout are not there.
+wheel-env: dev
+	@$(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir "$(FOLDER)" .
+	@$(PY) -m venv --without-pip "$(FOLDER)/env"
+	@$(BIN)/uv pip install --quiet --python "$(FOLDER)/env/bin/python" --constraint requirements/runtime.txt "$(FOLDER)"/*.whl
 
 explore: dev ## Property tests and simulator with examples that nobody has tried yet: make explore ARGS="tests/property"
-	@SIMULATION_FIRST_SEED=$$(date +%s) $(PY) -m pytest -n 2 --dist worksteal --hypothesis-profile=explore \
+	@SIMULATION_FIRST_SEED=$$(date +%s) $(PY) -m pytest -n 2 --hypothesis-profile=explore \
 		$(or $(ARGS),tests/property tests/simulation)
 
 # Only on request, and in .ci/run: it installs a package of the system, 64 MB.

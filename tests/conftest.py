@@ -21,8 +21,8 @@ os.environ.setdefault("STATECHANNEL_ACCELERATOR", "off")
 from statechannel.embedded import KafkaServer
 from tests.support.judged_logs import judge_logs
 from tests.support.kafka_lanes import Kafka, ask_patiently, embedded_options, serve_first, shared_kafka
-from tests.support.lanes import FAST, LANES, LIVE, LIVE_FOLDERS, LaneRecord, lanes_of, shorten
-from tests.support.order import ordered
+from tests.support.lanes import FAST, LANES, LaneRecord, is_without, lanes_of, shorten
+from tests.support.order import GroupScheduling, ordered
 
 # The suite decides whether a change may land, so it tries the same examples each time; `make explore` looks for new ones.
 # A machine that is slow for a moment is no finding.
@@ -66,13 +66,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The lane of live tests alone reads no folder that has none."""
-    pure = collection_path.parent == _HERE and f"tests/{collection_path.name}/" not in LIVE_FOLDERS
-    return True if pure and config.getoption("lane") == [LIVE] else None
+    """A lane alone reads no folder that has none of its tests."""
+    if not collection_path.is_dir() or not collection_path.is_relative_to(_HERE):
+        return None
+    folder = f"{collection_path.relative_to(_HERE.parent).as_posix()}/"
+    return True if is_without(folder, config.getoption("lane")) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the tests of the chosen lanes. Where several workers run, each begins with its share of the long tests."""
+    """Take the tests of the chosen lanes; where several workers run, long ones first."""
     collected = {item.nodeid: lanes_of(item) for item in items}
     if _record in config.stash:
         config.stash[_record].collected = collected
@@ -85,9 +87,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if set(lanes) & set(collected[item.nodeid])]
     if lanes == [FAST]:
         shorten(items)
-    workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    if workers > 1:
-        items[:] = ordered(items, workers)
+    if hasattr(config, "workerinput"):
+        items[:] = ordered(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Whatever `--dist` says: files stay together."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

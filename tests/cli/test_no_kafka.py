@@ -70,7 +70,7 @@ def test_kafka_at_a_given_address_that_listens_and_does_not_answer_is_suspended(
         result = run("doctor", "--timeout", "1", *place)
         assert result.exit_code == ExitCode.DOCTOR_CRITICAL
         assert "is suspended or hangs" in " ".join(result.stdout.split())
-    result = run("status", *place)
+    result = run("status", *place, "--set", "kafka.refused_wait_s=0.5")
     assert result.exit_code == ExitCode.KAFKA_AWAY
     assert "kafka up" not in result.stderr, "it would start another, empty Kafka"
 

@@ -4,9 +4,11 @@ import ctypes
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 
 from statechannel.embedded import KafkaServer
 from statechannel.engine.inputs import Appended, AppendFailed
@@ -14,6 +16,23 @@ from statechannel.kafka.reader import ReaderTuning
 from statechannel.protocol.log import RecordRead
 from statechannel.settings.groups_cluster import KafkaSettings
 from tests.support.kafka_adapter import WAIT_S, Inbox, make_channel
+from tests.support.kafka_lanes import embedded_options, serve_first
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    with KafkaServer(tmp_path_factory.mktemp("outage"), options=embedded_options()) as server:
+        serve_first(server.pid)
+        yield server
+
+
+@pytest.fixture
+def own_kafka(broker: KafkaServer) -> KafkaServer:
+    """Of this file, running, whatever the test before has done to it."""
+    if not broker.is_ready():
+        broker.start()
+        serve_first(broker.pid)
+    return broker
 
 
 def test_kill_and_restart_while_appending(own_kafka: KafkaServer, topic_prefix: str) -> None:
@@ -98,6 +117,22 @@ def test_a_reader_that_starts_without_kafka_begins_when_it_comes(own_kafka: Kafk
     assert available == [False, True]
 
 
+def test_a_fatal_error_of_the_real_producer_begins_a_new_session(own_kafka: KafkaServer, topic_prefix: str) -> None:
+    channel = make_channel(own_kafka.bootstrap_servers, topic_prefix)
+    inbox = Inbox()
+    with channel.writer(inbox) as writer:
+        writer.append(channel.append(b"k", b"1"))
+        inbox.wait_answers(1)
+        _raise_fatal(writer._session.producer)
+        deadline_s = time.monotonic() + WAIT_S
+        while writer.session == 1:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        writer.append(channel.append(b"k", b"2"))
+        inbox.wait_answers(2)
+    assert [(a.token, a.offset, a.session) for a in inbox.of(Appended)] == [(1, 0, 1), (2, 1, 2)]
+
+
 def test_close_during_an_outage_answers_what_is_open(own_kafka: KafkaServer, topic_prefix: str) -> None:
     channel = make_channel(own_kafka.bootstrap_servers, topic_prefix)
     inbox = Inbox()
@@ -113,22 +148,6 @@ def test_close_during_an_outage_answers_what_is_open(own_kafka: KafkaServer, top
     failed = inbox.of(AppendFailed)
     assert [f.token for f in failed] == list(range(2, 22))
     assert [f.never_written for f in failed] == [False] * 4 + [True] * 16, "what waits here was never handed over"
-
-
-def test_a_fatal_error_of_the_real_producer_begins_a_new_session(own_kafka: KafkaServer, topic_prefix: str) -> None:
-    channel = make_channel(own_kafka.bootstrap_servers, topic_prefix)
-    inbox = Inbox()
-    with channel.writer(inbox) as writer:
-        writer.append(channel.append(b"k", b"1"))
-        inbox.wait_answers(1)
-        _raise_fatal(writer._session.producer)
-        deadline_s = time.monotonic() + WAIT_S
-        while writer.session == 1:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
-        writer.append(channel.append(b"k", b"2"))
-        inbox.wait_answers(2)
-    assert [(a.token, a.offset, a.session) for a in inbox.of(Appended)] == [(1, 0, 1), (2, 1, 2)]
 
 
 def _raise_fatal(producer: confluent_kafka.Producer) -> None:

@@ -52,9 +52,39 @@ def cluster(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[Cluster
         yield found
 
 
+def dry_runs(cluster: Cluster, bundles: list[str]) -> None:
+    """They say what would happen and change nothing."""
+    topic = f"{NAMESPACE}/orders"
+    moved = cluster("transfer", topic, "--dest", "b2", "--dry-run")
+    assert (moved["dry_run"], moved["owner"], moved["destination"]) == (True, "b1", "b2")
+    assert moved["bundle"] in bundles
+    assert "is served by b1 already" in cluster.error("transfer", topic, "--dest", "b1", "--dry-run", code=3)
+    assert cluster("unload", topic, "--dry-run")["destination"] is None
+    assert len(cluster("split", topic, "--parts", "3", "--dry-run")["children"]) == 3
+    drained = cluster("drain", "b1", "--dry-run")
+    assert (drained["bundles"], drained["others"]) == (bundles, ["b2", "b3"])
+    order = cluster("rolling-restart", "--manual", "--dry-run")["order"]
+    assert (sorted(order), order[-1]) == (["b1", "b2", "b3"], cluster.leader())
+    doomed = cluster("namespace", "delete", NAMESPACE, "--dry-run")
+    assert (doomed["bundles"], doomed["served"], doomed["owners"]) == (12, 12, {"b1": 12})
+    assert cluster("repair", "resume", "--dry-run")["paused"] is None
+    pinned = cluster("policy", "set", "pin", topic, "b1", "--dry-run")
+    assert (pinned["dry_run"], pinned["name"], pinned["outcome"]) == (True, moved["bundle"], None)
+    assert cluster("override", "pin", topic, "b1", "--for", "1h", "--reason", "x", "--dry-run")["dry_run"]
+    assert cluster("policy", "list")["policies"] == []
+    assert cluster.owners() == dict.fromkeys(bundles, "b1")
+
+    unmet = ("policy", "set", "isolation", "x", "namespaces=tenant/.*", "primary=b1", "min_available=9")
+    assert "the policy cannot be met" in cluster.error(*unmet, code=3)
+    cluster(*unmet, "--force")
+    assert cluster("policy", "delete", "isolation", "x", "--dry-run")["deleted"]
+    cluster("policy", "delete", "isolation", "x", "--yes")
+
+
 def test_drain_under_load_leaves_nothing_behind_and_why_answers(cluster: Cluster) -> None:
     cluster.start("b1", "b2", "b3")
     bundles = cluster.create(NAMESPACE, 12, "b1")
+    dry_runs(cluster, bundles)
 
     drained = cluster("drain", "b1", "--rate", "20/s", "--reason", "new disks")
     assert (drained["result"], drained["left_count"], drained["began_with"]) == ("drained", 0, 12)
@@ -206,48 +236,6 @@ def test_pre_stop_is_taken_back(cluster: Cluster) -> None:
     cluster.wait(lambda: ready(address) == HTTPStatus.OK)
     cluster("transfer", bundles[0], "--dest", "b1", "--force")
     assert cluster.owners()[bundles[0]] == "b1"
-
-
-def test_dry_runs_say_what_would_happen_and_change_nothing(cluster: Cluster) -> None:
-    cluster.start("b1", "b2")
-    bundles = cluster.create(NAMESPACE, 4, "b1")
-    topic = f"{NAMESPACE}/orders"
-
-    moved = cluster("transfer", topic, "--dest", "b2", "--dry-run")
-    assert (moved["dry_run"], moved["owner"], moved["destination"]) == (True, "b1", "b2")
-    assert moved["bundle"] in bundles
-    assert "is served by b1 already" in cluster.error("transfer", topic, "--dest", "b1", "--dry-run", code=3)
-    assert cluster("unload", topic, "--dry-run")["destination"] is None
-    assert len(cluster("split", topic, "--parts", "3", "--dry-run")["children"]) == 3
-    drained = cluster("drain", "b1", "--dry-run")
-    assert (drained["bundles"], drained["others"]) == (bundles, ["b2"])
-    order = cluster("rolling-restart", "--manual", "--dry-run")["order"]
-    assert (sorted(order), order[-1]) == (["b1", "b2"], cluster.leader())
-    doomed = cluster("namespace", "delete", NAMESPACE, "--dry-run")
-    assert (doomed["bundles"], doomed["served"], doomed["owners"]) == (4, 4, {"b1": 4})
-    assert cluster("repair", "resume", "--dry-run")["paused"] is None
-    pinned = cluster("policy", "set", "pin", topic, "b1", "--dry-run")
-    assert (pinned["dry_run"], pinned["name"], pinned["outcome"]) == (True, moved["bundle"], None)
-    assert cluster("override", "pin", topic, "b1", "--for", "1h", "--reason", "x", "--dry-run")["dry_run"]
-    assert cluster("policy", "list")["policies"] == []
-    assert cluster.owners() == dict.fromkeys(bundles, "b1")
-
-    unmet = ("policy", "set", "isolation", "x", "namespaces=tenant/.*", "primary=b1", "min_available=9")
-    assert "the policy cannot be met" in cluster.error(*unmet, code=3)
-    cluster(*unmet, "--force")
-    assert cluster("policy", "delete", "isolation", "x", "--dry-run")["deleted"]
-    cluster("policy", "delete", "isolation", "x", "--yes")
-
-
-def test_what_is_final_needs_yes_where_no_terminal_is(cluster: Cluster) -> None:
-    cluster.start("b1")
-    cluster.create(NAMESPACE, 2, "b1")
-    assert "cannot be undone" in cluster.error("namespace", "delete", NAMESPACE, code=2)
-    assert cluster("namespace", "show", NAMESPACE)["bundles"] == 2
-    assert cluster("namespace", "delete", NAMESPACE, "--yes")["answer"] == "accepted"
-    assert "there is no namespace" in cluster.error("namespace", "delete", NAMESPACE, "--yes", code=5)
-    assert cluster("repair", "resume")["result"] == "not-paused"
-    assert "broker nosuch is unknown" in cluster.error("uncordon", "nosuch", code=5)
 
 
 def test_a_namespace_can_be_created_right_after_the_first_broker_was_started(cluster: Cluster) -> None:

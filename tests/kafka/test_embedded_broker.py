@@ -58,8 +58,8 @@ def test_shared_broker_serves(kafka: Kafka, topic_prefix: str) -> None:
     assert read_all(kafka.bootstrap_servers, topic_prefix) == [b"1", b"2"]
 
 
-def test_cleaner_is_quick_enough_for_tests(own_kafka: KafkaServer, topic_prefix: str) -> None:
-    bootstrap = own_kafka.bootstrap_servers
+def test_cleaner_is_quick_enough_for_tests(kafka: Kafka, topic_prefix: str) -> None:
+    bootstrap = kafka.bootstrap_servers
     make_topic(bootstrap, topic_prefix, cleanup_policy="compact", segment_ms="300", min_cleanable_dirty_ratio="0.01")
     deadline = time.monotonic() + WAIT_S
     for round_number in range(1000):
@@ -99,22 +99,18 @@ def test_clean_stop_is_told_from_an_unclean_one(own_kafka: KafkaServer) -> None:
     assert own_kafka.is_ready()
 
 
-def test_second_broker_on_one_folder_is_refused(own_kafka: KafkaServer) -> None:
+def test_a_broker_has_its_folder_and_its_port_alone_and_binds_to_loopback_only(
+    own_kafka: KafkaServer, tmp_path: Path
+) -> None:
     with pytest.raises(AlreadyRunningError) as refusal:
         KafkaServer(own_kafka.folder, options=embedded_options()).start()
     assert str(own_kafka.folder) in str(refusal.value)
     assert refusal.value.hint
-    assert own_kafka.is_ready()
-
-
-def test_port_in_use_is_named(own_kafka: KafkaServer, tmp_path: Path) -> None:
     other = KafkaServer(tmp_path / "other", port=own_kafka.port, options=embedded_options())
     with pytest.raises(PortInUseError, match=f"port {own_kafka.port} .* is in use"):
         other.start()
     assert other.pid is None
-
-
-def test_broker_binds_to_loopback_only(own_kafka: KafkaServer) -> None:
+    assert own_kafka.is_ready()
     listening = [
         connection.laddr.ip
         for connection in psutil.Process(own_kafka.pid).net_connections("tcp")

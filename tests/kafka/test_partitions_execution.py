@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[2]
 TOPIC = "data"
 PARTITIONS = 6
 RECORDS = 3_000
-FETCHES_RECORDS = 3_000
+FETCHES_RECORDS = 1_500
 """So many records of one partition need several fetches."""
 QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
 """A dead node is found out after so long."""

@@ -17,7 +17,6 @@ from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
 from shedders.policies.record import PolicyKey, PolicyRecord, made_key
 from shedders.policies.topic import PolicyWritten, look_at, policy_topic_exists, read_book, write_policy
 from statechannel.clocks import now_ms
-from statechannel.embedded import KafkaServer
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
@@ -248,26 +247,3 @@ async def test_a_topic_that_would_forget_policies_is_refused(place: Place) -> No
     await asyncio.sleep(0.5)
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is delete"):
         place.open()
-
-
-async def test_while_kafka_is_away_policies_stand_and_then_new_ones_come(own_kafka: KafkaServer, topic_prefix: str):
-    place = Place(own_kafka.bootstrap_servers, topic_prefix)
-    place.open()
-    await place.set(K.CORDON, "b1")
-    async with place.follower() as follower:
-        await asyncio.to_thread(own_kafka.kill)
-        key = made_key(K.CORDON, "b2")
-        lost = PolicyRecord(key, {}, "ann")
-        with pytest.raises(KafkaAdapterError):
-            await asyncio.to_thread(write_policy, place.client, place.topics, key, lost, timeout_s=2.0)
-        assert follower.effective.policies.cordons.keys() == {"b1"}
-        await asyncio.to_thread(own_kafka.start)
-        deadline_s = time.monotonic() + WAIT_S
-        while True:  # right after its start Kafka has no leader for the partition yet
-            try:
-                await place.set(K.CORDON, "b3")
-                break
-            except KafkaAdapterError:
-                assert time.monotonic() < deadline_s
-        await until(lambda: follower.effective.policies.cordons.keys() == {"b1", "b3"})  # type: ignore[union-attr]
-        assert follower.status()["failures"] == 0

@@ -21,10 +21,6 @@ CHANNEL = "guarded"
 LOOKS = (
     ("status",),
     ("audit", "gaps"),
-    ("audit", "history", "t/n"),
-    ("brokers",),
-    ("bundles",),
-    ("namespace", "list"),
     ("operation", "list"),
     ("decisions",),
     ("policy", "list"),
@@ -32,13 +28,9 @@ LOOKS = (
     ("why", "t/n/x"),
 )
 CHANGES = (
-    ("lookup", "t/n/y"),
     ("namespace", "create", "t/m"),
-    ("namespace", "delete", "t/n", "--yes"),
     ("transfer", "t/n/x", "--dest", "b1"),
     ("transfer", "t/n/x", "--dest", "b1", "--force", "--no-wait"),
-    ("unload", "t/n/x"),
-    ("split", "t/n/x"),
     ("policy", "set", "pin", "t/n", "b1"),
     ("drain", "b1", "--force"),
     ("repair", "resume"),

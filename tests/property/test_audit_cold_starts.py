@@ -16,7 +16,7 @@ from statechannel.replay.part import PartitionAudit
 from statechannel.replay.survey import ReadFacts
 from tests.support.cold_start_worlds import LAG_MS, ColdStartWorld
 
-SEEDS = range(200)
+SEEDS = range(80)
 
 
 def audited(records: Sequence[RecordRead], end: int, now_ms: int) -> tuple[dict, PartitionAudit]:
@@ -114,6 +114,6 @@ def test_the_logs_have_what_they_are_made_for() -> None:
             seen["named in a cleaned log"] += bool(item.overruled) and len(records) < len(world.records)
         seen["broker knows"] += broker(records, len(world.records), world.now_ms).caught_up
     kinds = ("cold starts that changed keys", "cleaned", "cleaned and known", "tentative", "broker knows")
-    assert all(seen[kind] > 5 for kind in (*kinds, "not known what it changed", "named", "named in a cleaned log")), (
+    assert all(seen[kind] > 2 for kind in (*kinds, "not known what it changed", "named", "named in a cleaned log")), (
         seen
     )

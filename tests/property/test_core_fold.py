@@ -24,7 +24,7 @@ from tests.unit.core.against_twin import (
     words_of,
 )
 
-CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(20)]
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(10)]
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)

@@ -24,7 +24,7 @@ from tests.support.accelerator import TAKER_NAMES, TAKERS
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, record_of, seeds
 
-CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(20)]
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(8)]
 
 
 @pytest.fixture(autouse=True, params=TAKER_NAMES)

@@ -17,7 +17,7 @@ from tests.twin import loggen
 from tests.twin.wire import Line
 from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, read, record_of, seeds
 
-CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(10)]
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(5)]
 
 
 def rows_of(view: View, seed: int) -> list[KeyRow]:
@@ -60,7 +60,7 @@ def test_rows_hold_all_that_a_view_goes_on_from(knobs: str, seed: int) -> None:
             assert everything(again) == everything(whole)
 
 
-@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_a_joined_view_too(seed: int) -> None:
     log = loggen.generate(seed, KNOBS["wild"])
     partitions = len(log.end_offsets)
@@ -71,7 +71,7 @@ def test_a_joined_view_too(seed: int) -> None:
         assert everything(again) == everything(part.view)
 
 
-@pytest.mark.parametrize("seed", seeds(10))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_namespace_is_judged_without_the_others(seed: int) -> None:
     """Each namespace from its own rows and its own records: the same verdicts, and together the same view."""
     log = loggen.generate(seed, KNOBS["junky"])

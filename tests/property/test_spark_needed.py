@@ -13,7 +13,7 @@ from statechannel.protocol.view_rows import KeyRow, dump, restore
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, read, seeds
 
-CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(12)]
+CASES = [pytest.param(name, seed, id=f"{name}-{seed}") for name in KNOBS for seed in seeds(6)]
 
 
 @pytest.mark.parametrize(("knobs", "seed"), CASES)

@@ -34,7 +34,7 @@ from tests.support.waits import WAIT_S
 
 CORPUS = Path(__file__).with_name("corpus.txt")
 EXPLORED_FROM = os.environ.get("SIMULATION_FIRST_SEED")
-SEEDS_S = {PROTOCOL: 6.0, ENGINE: 12.0} if EXPLORED_FROM is None else {PROTOCOL: 10.0, ENGINE: 20.0}
+SEEDS_S = {PROTOCOL: 4.0, ENGINE: 8.0} if EXPLORED_FROM is None else {PROTOCOL: 10.0, ENGINE: 20.0}
 SEEDS_MIN = 5
 """Runs at least, however slow the machine is."""
 
@@ -187,7 +187,7 @@ def test_there_are_planted_bugs_enough() -> None:
 def test_same_seed_same_trace_whatever_the_hash_seed(level: str) -> None:
     words = [sys.executable, "-m", "statechannel.sim", "--level", level, "--seed", "7", "--quiet", "--no-shrink"]
     digests = set()
-    for hash_seed in ("0", "1", "4242"):
+    for hash_seed in ("0", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         answer = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=WAIT_S)
         digests.add(next(line for line in answer.stdout.splitlines() if line.startswith("trace digest")))

@@ -1,7 +1,5 @@
-"""A job of which something is killed in the middle of its work: its own process, or Spark's JVM."""
+"""A job whose JVM is killed in the middle of its work."""
 
-import os
-import signal
 import sys
 from importlib import import_module
 
@@ -18,25 +16,22 @@ JOBS = {
 }
 
 
-def die(what):
-    """As nothing else could end it: no handler runs."""
+def die():
     print("dies", flush=True)
-    if what == "process":
-        os.kill(os.getpid(), signal.SIGKILL)
     jvm = SparkContext._active_spark_context._gateway.proc
     jvm.kill()
     jvm.wait()
 
 
-def run(what, job, arguments):
+def run(job, arguments):
     module, owner, name, first = JOBS[job]
     real = getattr(owner, name)
 
     def dying(*args, **kwargs):
         if first:
-            die(what)
+            die()
         done = real(*args, **kwargs)
-        die(what)
+        die()
         return done
 
     setattr(owner, name, dying)
@@ -45,4 +40,4 @@ def run(what, job, arguments):
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    sys.exit(run(sys.argv[1], sys.argv[2:]))

@@ -242,7 +242,7 @@ class TestBacklog:
         both = Both(session, tmp_path, Counting(session, 1))
         both.has(dead, left[-1].timestamp_ms)
         count = len(dead)
-        for piece in pieces(dead, [count // 2, count - 12, count - 6, count - 2]):
+        for piece in pieces(dead, [count // 2, count - 6]):
             both.take(piece)
         meta = both.check()
         assert (meta["tentative"], meta["partitions"]["0"]["read_to"]) == (True, later)

@@ -10,7 +10,6 @@ import pyarrow.dataset
 import pytest
 
 from loaddata.report.record import ReportKind, Tombstone
-from spark.core.store import Folder
 from spark.core.streaming import Streaming
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
 from spark.load import views
@@ -200,10 +199,6 @@ def test_suspects_are_shown_and_forgotten_at_a_start(world) -> None:
     assert suspects(record("b2", offset=2, seq=2)) == ["b1"]
     world.started()
     assert suspects() == [], "no later record proves how old it is"
-    later_ms = NOW_MS + 101_000
-    assert suspects(record("b3", offset=3, timestamp_ms=later_ms, written_at_ms=later_ms)) == []
-    world.started()
-    assert suspects() == ["b1", "b2"], "by the log's own clock"
 
 
 def test_another_topic_under_the_name_stops_the_job_unless_that_was_meant(world) -> None:
@@ -271,38 +266,6 @@ def test_a_day_that_is_over_becomes_one_batch(world) -> None:
     assert len(world.history()) == 6
     bundles = world.session.read.parquet(str(history)).where("kind = 'top-bundles'").select("bundles").collect()
     assert [len(row.bundles) for row in bundles] == [2, 2]
-
-
-def test_a_compaction_that_was_cut_off_and_a_start_without_a_record(world, monkeypatch) -> None:
-    for n in range(2):
-        world.take(record("b1", offset=n, seq=n + 1))
-    before = world.history()
-    later_ms = NOW_MS + DAY_MS
-    with monkeypatch.context() as patch:
-        real = Folder.move_to
-
-        def dies(folder: Folder, other: Folder) -> None:
-            real(folder, other)
-            if "_replaced" in other.path:
-                raise KeyboardInterrupt
-
-        patch.setattr(Folder, "move_to", dies)
-        with pytest.raises(KeyboardInterrupt):
-            world.take(record("b1", offset=2, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
-    world.started()
-    world.take()
-    world.take(record("b1", offset=3, seq=4, timestamp_ms=later_ms, written_at_ms=later_ms))
-    new = [("broker-load", n, "taken", "") for n in (2, 3)]
-    assert world.history() == [*before, *new]
-
-
-def test_brokers_that_report_are_alive_whatever_the_clock_of_kafka(world) -> None:
-    """A Kafka broker whose clock is two days ahead leads: every report looks as if written by a broken clock."""
-    world.take(record("b1", offset=0))
-    for n in range(1, 8):
-        world.now_s += TRIGGER_S
-        world.take(record("b1", offset=n, seq=n + 1, timestamp_ms=NOW_MS + 2 * DAY_MS, written_at_ms=NOW_MS))
-    assert world.job.expiry[ReportKind.BROKER_LOAD].suspects == []
 
 
 def test_who_was_heard_last_outlives_a_restart(world) -> None:

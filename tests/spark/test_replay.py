@@ -75,7 +75,7 @@ def limited(wants: Wants, log: loggen.Log, rng: Random) -> Wants:
     )
 
 
-@pytest.mark.parametrize("knobs", KNOBS)
+@pytest.mark.parametrize("knobs", ["wild", "newer"])  # the examples above are the others
 def test_generated_logs(session: Any, knobs: str, tmp_path: Path) -> None:
     """Several partitions, junk, splits, re-creations, newer formats; cleaned or not; as of offsets and times."""
     for seed in seeds(1):
@@ -206,24 +206,23 @@ def test_cold_starts(session: Any, tmp_path: Path) -> None:
     end = len(world.records)
     cleaned = world.cleaned(world.records)
     marker = [record for record in world.records if record.offset != end - 2]  # a gap that cannot have been cleaned
-    for number, records in enumerate((world.records, cleaned, marker)):
+    for number, (records, as_of) in enumerate(((world.records, None), (cleaned, str(end // 2)), (marker, None))):
         path = tmp_path / f"{number}.jsonl"
         write_export(path, ExportHeader("t", {0: end}, 0), records, now_ms=lambda now_ms=world.now_ms: now_ms)
-        for as_of in (None, str(end // 2)):
-            question = AuditQuestion(
-                ExportSource(path),
-                as_of=None if as_of is None else parse_as_of(as_of),
-                compaction_lag_ms=LAG_MS,
-                wants=ALL if number else Wants(),
-            )
-            check(session, question, tmp_path)
+        question = AuditQuestion(
+            ExportSource(path),
+            as_of=None if as_of is None else parse_as_of(as_of),
+            compaction_lag_ms=LAG_MS,
+            wants=ALL if number else Wants(),
+        )
+        check(session, question, tmp_path)
 
 
 def test_a_lost_head(session: Any, tmp_path: Path) -> None:
-    """Deleted and not restated, restated without a heartbeat behind the mark, and vouched for."""
+    """Restated without a heartbeat behind the mark, and vouched for."""
     mark = len(lost_head.ROWS) + len(lost_head.RESTATED)
     restated = (*lost_head.RESTATED, lost_head.head_mark(3))
-    logs = [((), 3), (restated, 3), ((*restated, (b"!heartbeat", heartbeat("b-1", mark))), 3)]
+    logs = [(restated, 3), ((*restated, (b"!heartbeat", heartbeat("b-1", mark))), 3)]
     for after, first in logs:
         path = lost_head.written(tmp_path, *after, first=first)
         check(session, AuditQuestion(ExportSource(path), compaction_lag_ms=lost_head.LAG_MS, wants=ALL), tmp_path)

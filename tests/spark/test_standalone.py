@@ -1,4 +1,4 @@
-"""Jobs on a cluster: a master and two workers whose Python does not know this project until the job ships it."""
+"""Jobs on a cluster: a master and a worker whose Python does not know this project until the job ships it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """The master's URL, and a folder with `node/bin/python`, `package.zip`, `work0`, `work1`."""
+    """The master's URL, and a folder with `node/bin/python`, `package.zip`, `work0`."""
     folder = tmp_path_factory.mktemp("standalone")
     bare_python(folder / "node")
     package_zip(folder / "package.zip")
-    with standalone(folder) as master:
+    with standalone(folder, workers=1) as master:
         yield master, folder
 
 

@@ -45,10 +45,18 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tests/unit/simulate/test_runner.py": (EVIDENCE,),
 }
 """Lanes by how the names of files begin, of tests without fixtures of REAL; the longest beginning counts, else `fast`."""
+FOLDERS = {LIVE: LIVE_FOLDERS, EVIDENCE: tuple(place for place, lanes in PLACES.items() if EVIDENCE in lanes)}
+"""Where tests of a lane are; what a run of that lane alone has to read."""
 SHORTENED = 4
 """A property test of two lanes tries so many times fewer examples in the lane `fast`."""
 SHOWN_MAX = 50
 """Of what is missing."""
+
+
+def is_without(folder: str, lanes: Sequence[str]) -> bool:
+    """Whether a folder has no test of the only lane that is asked for."""
+    places = FOLDERS.get(lanes[0], ("",)) if len(lanes) == 1 else ("",)
+    return not any(place.startswith(folder) or folder.startswith(place) for place in places)
 
 
 def is_real(item: Any) -> bool:

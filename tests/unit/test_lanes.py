@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.lanes import EVIDENCE, FAST, LANES, LIVE, PLACES, SHORTENED, gaps, lanes_of, main, shorten
+from tests.support.lanes import (
+    EVIDENCE,
+    FAST,
+    LANES,
+    LIVE,
+    PLACES,
+    SHORTENED,
+    gaps,
+    is_without,
+    lanes_of,
+    main,
+    shorten,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,6 +55,24 @@ def test_a_test_is_in_the_lanes_of_what_it_uses_or_of_its_place(
 def test_what_draws_examples_draws_more_in_a_second_lane() -> None:
     draws = given(st.integers())(lambda _: None)
     assert lanes_of(item("tests/property/test_core_fold.py::test_it", test=draws)) == (FAST, EVIDENCE)
+
+
+@pytest.mark.parametrize(
+    ("folder", "without"),
+    [
+        ("tests/", ()),
+        ("tests/cli/", (EVIDENCE,)),
+        ("tests/cli/cases/", (EVIDENCE,)),
+        ("tests/unit/", (LIVE,)),
+        ("tests/unit/core/", (LIVE,)),
+        ("tests/unit/http_api/", (LIVE, EVIDENCE)),
+        ("tests/explorer/", (LIVE,)),
+    ],
+)
+def test_a_lane_alone_reads_folders_that_have_tests_of_it(folder: str, without: tuple[str, ...]) -> None:
+    assert tuple(lane for lane in LANES if is_without(folder, [lane])) == without
+    assert not is_without(folder, [])
+    assert not is_without(folder, [LIVE, EVIDENCE])
 
 
 def test_a_mark_is_stronger() -> None:

@@ -1,40 +1,42 @@
-"""The order of the suite's tests: nothing is lost, and long tests stand where a worker begins."""
+"""The order of the suite's tests: nothing is lost, and what takes longest comes first."""
 
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.bench.pulsar import jars, lane
-from tests.support.order import FILES_S, in_stretches
+from tests.support.order import FILES_S, SESSIONS, group_of, ordered
 
 ROOT = Path(__file__).parents[2]
-GROUPS = {"a": ["a1", "a2"], "b": ["b1"], "c": ["c1", "c2", "c3"], "d": ["d1"]}
-TAKES_S = {"a": 5.0, "b": 40.0, "c": 15.0, "d": 28.0}
-QUICK = [f"q{number}" for number in range(15)]
 
 
-def test_each_worker_but_the_last_begins_with_long_tests_the_longest_first():
-    items = in_stretches(GROUPS, TAKES_S, QUICK, 3)
-    assert [items[:7], items[7:14], items[14:]] == [
-        ["b1", "a1", "a2", "q0", "q1", "q2", "q3"],
-        ["d1", "c1", "c2", "c3", "q4", "q5", "q6"],
-        ["q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14"],
+def item(name: str, *fixtures: str) -> Any:
+    return SimpleNamespace(nodeid=name, fixturenames=fixtures, get_closest_marker=lambda _: None)
+
+
+def test_groups_stay_together_and_those_that_take_longest_come_first():
+    items = [
+        item("tests/unit/test_quick.py::test_it"),
+        item("tests/kafka/test_another.py::test_it", "kafka"),
+        item("tests/spark/test_replay.py::test_it"),
+        item("tests/kafka/test_balancer.py::test_it", "kafka"),
+        item("tests/spark/test_table_view_faults.py::test_it"),
+        item("tests/spark/test_load_views.py::test_it"),
+        item("tests/kafka/test_balancer.py::test_that", "kafka"),
+        item("tests/unit/test_quick.py::test_that"),
     ]
+    names = [one.nodeid for one in ordered(items)]
+    assert sorted(names) == sorted(one.nodeid for one in items)
+    groups = [group for group, _ in groupby(names, group_of)]
+    assert len(groups) == len({*groups}) == 5
+    assert groups.index("tests/kafka/test_balancer.py") < groups.index("tests/kafka/test_another.py")
+    assert groups[-1] == "tests/unit/test_quick.py"
 
 
-def test_where_few_tests_are_quick_every_worker_begins_with_long_ones():
-    items = in_stretches(GROUPS, TAKES_S, ["q0"], 2)
-    assert items == ["b1", "a1", "a2", "q0", "d1", "c1", "c2", "c3"]
-
-
-@pytest.mark.parametrize("workers", range(1, 9))
-@pytest.mark.parametrize("quick", [0, 1, 7, 15])
-def test_nothing_is_lost_and_nothing_comes_twice(workers: int, quick: int):
-    items = in_stretches(GROUPS, TAKES_S, QUICK[:quick], workers)
-    assert sorted(items) == sorted([*QUICK[:quick], *(item for group in GROUPS.values() for item in group)])
-
-
-@pytest.mark.parametrize("name", FILES_S)
+@pytest.mark.parametrize("name", sorted({*FILES_S, *(name for names in SESSIONS.values() for name in names)}))
 def test_a_file_whose_time_is_known_is_there(name: str):
     assert (ROOT / name).is_file()
 

@@ -26,7 +26,7 @@ from tests.unit.core.test_replay_guards import BY, HALF, LOW, PLAIN, Story, ever
 pytestmark = pytest.mark.timeout(1_800)
 """One of them compiles the core, and the others wait for it: minutes, and more on a busy machine."""
 
-SEEDS = range(40)
+SEEDS = range(12)
 TESTS_OF_THE_CORE = (
     *(
         "tests/property/test_core_codec.py",
@@ -261,7 +261,7 @@ DIGESTS = """
 from statechannel.protocol import keys
 from statechannel.sim.runs import LEVELS
 from tests.behaviour.digests import seeds
-print("python" if keys.__file__.endswith(".py") else "compiled", *(seeds(level, 0, 15) for level in LEVELS))
+print("python" if keys.__file__.endswith(".py") else "compiled", *(seeds(level, 0, 5) for level in LEVELS))
 """
 
 

@@ -487,9 +487,9 @@ def test_routes_are_unique_and_their_codes_known():
 
 def test_calls_drawn_from_the_description_find_no_fault():
     """`make fuzz N=20000` sends more."""
-    result = fuzz(240, 7)
+    result = fuzz(120, 7)
     assert result.faults == []
-    assert result.calls > 150
+    assert result.calls > 75
     answered = Counter(status for statuses in result.statuses.values() for status in statuses.elements())
     assert {200, 202, 400, 404} <= answered.keys()
 

@@ -108,7 +108,7 @@ def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that
     request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=cluster.empty)
     whole = plan_partitions(cluster.layout, cluster.loads, request)
     copied = set()
-    for budget in (*range(1, 2_000, 40), 10**6):
+    for budget in (*range(1, 2_000, 160), 10**6):
         clock = count()
         asked = replace(request, time_budget_s=budget)
         plan = plan_partitions(cluster.layout, cluster.loads, asked, now_s=lambda clock=clock: next(clock))

@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from statechannel.engine.inputs import CommandReceived, Input, Now
 from statechannel.engine.kafka_limits import RefusalReason
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.settings import to_engine, to_identity
+from tests.architecture.house_rules import tree
 from tests.docs.blocks import command_options
 from tests.support.lone_member import lone_host, lone_settings
 
@@ -38,13 +40,15 @@ EXPRESSIONS = {
 }
 
 
-def _calls(name: str) -> Iterator[ast.Call]:
-    for file in sorted(file for package in PACKAGES for file in package.rglob("*.py")):
-        if file.is_relative_to(PACKAGE / "sim"):
-            continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name and node.args:
-                yield node
+@cache
+def _calls() -> list[ast.Call]:
+    return [
+        node
+        for file in sorted(file for package in PACKAGES for file in package.rglob("*.py"))
+        if not file.is_relative_to(PACKAGE / "sim")
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.Call) and node.args
+    ]
 
 
 def _words(expression: ast.expr) -> set[str]:
@@ -60,7 +64,12 @@ def _words(expression: ast.expr) -> set[str]:
 
 
 def _reasons(name: str) -> set[str]:
-    return {word for call in _calls(name) for word in _words(call.args[0])}
+    return {
+        word
+        for call in _calls()
+        if getattr(call.func, "id", getattr(call.func, "attr", "")) == name
+        for word in _words(call.args[0])
+    }
 
 
 def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None:

@@ -46,7 +46,7 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-SILENT_S = 20.0
+SILENT_S = 8.0
 """A thread of the client that was given up waits for as long, and the test's loop for it."""
 
 

@@ -117,7 +117,7 @@ def test_an_age_that_is_no_number_is_old(name: str):
 
 @each_shedder
 @each_side
-@pytest.mark.parametrize("figure", [nan, inf, -inf, -1.0, 1e31])
+@pytest.mark.parametrize("figure", [nan, inf, -1.0, 1e31])
 @pytest.mark.parametrize("where", ["cpu", "limit", "msg_rate_in", "msg_throughput_out", "weighted_max_ema"])
 def test_a_broker_that_reports_nonsense_is_left_out(name: str, upstream: bool, figure: float, where: str):
     changes = {"cpu": ResourceUsage(figure, 100.0)} if where == "cpu" else {where: figure}

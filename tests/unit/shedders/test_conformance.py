@@ -32,7 +32,7 @@ def loaded(where: str) -> Any:
 
 @cache
 def findings_of(kind: str, name: str, where: str) -> Sequence[RuleFinding]:
-    return conform(kind, name, loaded(where))
+    return conform(kind, name, loaded(where), hashes=False)  # property/test_shedders_hash_seed.py tries those of all
 
 
 @pytest.mark.parametrize(("kind", "name", "where"), OURS, ids=[f"{kind}-{name}" for kind, name, _ in OURS])

@@ -48,7 +48,7 @@ def is_end(record: AnyRecord) -> bool:
     return isinstance(record, OutcomeRecord)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_as_if_all_had_been_read(seed: int) -> None:
     rng = random.Random(seed)
     weights = [rng.choice([0, 1, 20]) for _ in range(3)]

@@ -12,7 +12,6 @@ from loaddata.model.broker_load import ResourceUsage, ResourceWeights
 from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.settings import BalancerSettings
-from shedders.conformance.checker import conform
 from shedders.decision.dry_run import run_cycles
 from shedders.decision.placing import Pipeline
 from shedders.model.cluster import Broker, Bundle, Cluster, Policies
@@ -50,11 +49,6 @@ def carried_out(cluster: Cluster, moves: Sequence[BundleMove]) -> Mapping[str, B
 def with_topics(cluster: Cluster, topics: int = 9) -> Cluster:
     stats = {name: replace(each.stats or BundleStats(), topics=topics) for name, each in cluster.bundles.items()}
     return replace(cluster, bundles={name: replace(cluster.bundles[name], stats=stats[name]) for name in stats})
-
-
-@pytest.mark.parametrize("kind", ["shedding", "placement"])
-def test_conforms(kind: str):
-    assert not [finding for finding in conform(kind, "weighted-move", WeightedMove) if not finding.passed]
 
 
 # --- what moves --------------------------------------------------------------------------------------------------------------
