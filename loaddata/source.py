@@ -71,8 +71,6 @@ LEAST_S = 0.001
 
 
 class AdmittingMember(Protocol):
-    """What is needed of a `StateChannel`."""
-
     def admitted(self) -> Mapping[str, AdmittedCounts]:
         """Requests since the start, by bundle."""
         ...

@@ -21,12 +21,10 @@ def engine_s() -> float:
 
 
 def now_ms() -> int:
-    """This machine's wall clock, milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def moment(timestamp_ms: int | None) -> str:
-    """A time of the log, UTC, to the millisecond."""
     if timestamp_ms is None:
         return "-"
     try:

@@ -11,7 +11,6 @@ from urllib.request import url2pathname
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra into this Python."""
     pip = f"{shlex.quote(sys.executable)} -m pip install"
     try:
         origin = json.loads(metadata.distribution("statechannel").read_text("direct_url.json") or "{}")

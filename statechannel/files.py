@@ -98,7 +98,6 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_bytes(path: Path, size_max_bytes: int = READ_BYTES_MAX) -> bytes:
-    """All of a file, as `opened` gives it."""
     with opened(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size or size_max_bytes  # a pipe has none
         raw = b"" if size_bytes > size_max_bytes else file.read(size_bytes + 1)

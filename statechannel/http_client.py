@@ -72,7 +72,6 @@ def is_http_url(url: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
     if address == "localhost":
         return True
     try:

@@ -96,7 +96,6 @@ class SafeLogger:
 
 
 def count_unwritten() -> None:
-    """Count a line that could not be written."""
     global _unwritten  # noqa: PLW0603 - of the process, as its standard error is
     _unwritten += 1
 

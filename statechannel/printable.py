@@ -47,7 +47,6 @@ def printable_lines(value: Any) -> Any:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text without any of these secrets."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, REDACTED)

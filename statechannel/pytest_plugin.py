@@ -20,7 +20,6 @@ FIXTURE = "channel_kit"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the marker."""
     config.addinivalue_line(
         "markers", f"{FIXTURE}(...): arguments of the ChannelKit that the fixture `{FIXTURE}` makes."
     )

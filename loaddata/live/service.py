@@ -143,7 +143,6 @@ class LoadService:
         return self._local.bundles
 
     def local_load(self) -> BrokerLoad:
-        """This broker's present load, whether reported or not."""
         return self._local.load
 
     def weigh(self, weights: ResourceWeights | None) -> None:

@@ -192,7 +192,6 @@ class KafkaSide:
         )
 
     async def lead(self, leading: bool) -> None:
-        """Follow the top bundles, or stop following them."""
         self.leading = leading
         if leading:
             self._tops.start()
@@ -256,7 +255,6 @@ class KafkaSide:
         return (self._loads if kind is ReportKind.BROKER_LOAD else self._tops).caught_up
 
     def registered(self, brokers: Iterable[str]) -> None:
-        """Set the registered brokers: only their reports count."""
         names, now_s = list(brokers), self._clocks.mono_s()
         self.broker_load.registered(names, now_s)
         self.top_bundles.registered(names, now_s)

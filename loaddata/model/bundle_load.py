@@ -349,5 +349,4 @@ def _top(name: str, bundle: LocalBundle) -> TopBundle:
 
 
 def heaviest_first(bundles: Iterable[TopBundle]) -> list[TopBundle]:
-    """The reverse order, for people."""
     return sorted(bundles, key=lambda bundle: (order_of(bundle.stats), bundle.name), reverse=True)

@@ -99,8 +99,6 @@ class ReportedTopBundles(NamedTuple):
 
 
 class InvalidReportReason(StrEnum):
-    """Why a record is dropped: stable words, counted."""
-
     TOO_LARGE = "too-large"
     NOT_JSON = "not-json"
     FORMAT = "format"

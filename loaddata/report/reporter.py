@@ -277,7 +277,6 @@ class Reporter:
         return ReportWrite(kind, self._broker.encode(), value, (), due)
 
     def read_back(self, kind: ReportKind, header: ReportHeader, offset: int) -> None:
-        """Process a report that was read from a load topic."""
         if header.broker != self._broker or header.incarnation != self._incarnation:
             return
         line = self._lines[kind]

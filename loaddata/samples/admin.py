@@ -239,7 +239,6 @@ _HINT: Final = "Give keys and certificates as PEM: ssl.ca.location, ssl.certific
 
 
 def admin_config(settings: ClientSettings, *, timeout_s: float) -> dict[str, Any]:
-    """Keyword arguments of `KafkaAdminClient`."""
     properties = settings.properties
     timeout_ms = max(1, round(timeout_s * 1_000))
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()

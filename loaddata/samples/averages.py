@@ -203,7 +203,6 @@ class Averager:
         return self._closed.items()
 
     def loads(self, *, completeness_min: float = 0.0, source: str = "samples") -> PartitionLoads:
-        """Loads of all partitions; closes the last part."""
         return loads_of(self.sums(), self.window, completeness_min=completeness_min, source=source)
 
 

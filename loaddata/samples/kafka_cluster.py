@@ -197,7 +197,6 @@ def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks
 
 
 def _reports_cordons(admin: KafkaAdminClient) -> bool:
-    """Whether this Kafka reports cordoned log directories (KIP-1066)."""
     version = getattr(admin, "_manager", None) and admin._manager.broker_version  # noqa: SLF001 - there is no public way
     return version is not None and tuple(version[:2]) >= CORDONS_SINCE
 

@@ -32,8 +32,6 @@ from statechannel.http_client import HttpError, is_http_url
 
 
 class Figure(StrEnum):
-    """A figure that is looked for in the series."""
-
     BYTES_IN = "bytes in"
     BYTES_OUT = "bytes out"
     REPLICATION_IN = "replication in"
@@ -43,8 +41,6 @@ class Figure(StrEnum):
 
 
 class SeriesKind(StrEnum):
-    """Whether a series is a value or a running total."""
-
     VALUE = "value"
     TOTAL = "total"
 
@@ -305,8 +301,6 @@ def make(options: SourceOptions) -> PartitionSource:
 
 
 class EndpointSource:
-    """Scrapes brokers themselves."""
-
     name = NAME
 
     def __init__(self, options: SourceOptions) -> None:
@@ -315,7 +309,6 @@ class EndpointSource:
         self._before: dict[int, TotalsBefore] = defaultdict(TotalsBefore)
 
     def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
-        """See `PartitionSource`."""
         addresses = self._addresses(layout)
         with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="scrape") as pool:
             answers = dict(zip(addresses, pool.map(self._scraped, addresses.values()), strict=True))

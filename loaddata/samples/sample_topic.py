@@ -40,8 +40,6 @@ _NEEDED: Final = frozenset({"cluster", "broker", "topic", "partition", "taken_at
 
 
 class InvalidSampleReason(StrEnum):
-    """Why a record or a line is not a sample."""
-
     NOT_JSON = "not JSON"
     NOT_A_SAMPLE = "not a sample"
     NEWER_FORMAT = "newer format"

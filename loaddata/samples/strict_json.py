@@ -39,7 +39,6 @@ class _IrregularError(Exception):
 
 
 def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = READ_BYTES_MAX) -> bytes:
-    """All of a file."""
     try:
         raw = read_bytes(path, size_max_bytes)
     except UnreadableFileError as error:
@@ -136,7 +135,6 @@ def located(where: object, faults: Sequence[str]) -> str:
 
 
 def amount_faults(name: str, value: float | None, most: float = NUMBER_MAX) -> Iterator[str]:
-    """None is an amount that is not known."""
     if value is not None and not 0 <= value <= most:
         yield f"{name}: expected 0 to {most}, got {cut(str(value))}"
 

@@ -76,7 +76,6 @@ class DrainReceivers:
         self.in_vain = 0
 
     def begun(self, broker: str, bundle: str) -> None:
-        """Count a bundle that starts to move to a broker."""
         self._uncounted.setdefault(broker, {})[bundle] = None
 
     def ended(self, broker: str, bundle: str, now_s: float, *, arrived: bool) -> None:
@@ -374,7 +373,6 @@ class _Destinations:
         return placed if forced is None else replace(placed, why=f"forced, although {forced}; {placed.why}")
 
     def _fewest(self, bundle: Bundle, names: Collection[str], placed: Placed) -> Placed:
-        """The choice if the strategy cannot decide."""
         broker = self._default.choose(bundle.name, sorted(names), self._held())
         if broker is None:
             return placed

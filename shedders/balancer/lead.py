@@ -87,7 +87,6 @@ class Balance:
 
 
 def _newer(left: RecentMoves, right: RecentMoves) -> RecentMoves:
-    """The smaller age of each."""
     return RecentMoves(_youngest(left.bundles, right.bundles), _youngest(left.brokers, right.brokers))
 
 

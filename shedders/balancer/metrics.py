@@ -41,7 +41,6 @@ class Words:
         self._seen: set[str] = set()
 
     def __call__(self, text: str | None) -> str:
-        """The value for a label; `none` without a word."""
         if text is None:
             return "none"
         if text in self._seen:

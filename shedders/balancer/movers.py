@@ -107,7 +107,6 @@ class EndedOperation(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the bundle is at its destination, or split."""
         return self.result == "done"
 
 

@@ -281,7 +281,6 @@ class Splitting:
                 await self.look()
 
     async def look(self) -> SplitDecision:
-        """Search once for bundles to split, and split them."""
         ports, memory = self._ports, self._memory
         begun_s = ports.clocks.mono_s()
         chosen = ports.chosen()

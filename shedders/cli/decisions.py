@@ -411,7 +411,6 @@ class DecisionRow(NamedTuple):
 
 
 def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
-    """Rows of all moves, splits and placements of a decision."""
     for action in book.bundle_decisions(record):
         entry, result = action.entry, _result(action.result, action.why_so)
         if isinstance(entry, MoveEntry):
@@ -444,7 +443,6 @@ class DecisionFilter(NamedTuple):
 
     @property
     def lines(self) -> bool:
-        """Whether there is one line per bundle."""
         return self.moves or self.placements
 
     def of(self, book: DecisionBook, record: DecisionRecord) -> list[DecisionRow]:
@@ -482,7 +480,6 @@ def print_deeds(rows: Sequence[DecisionRow], empty: str, *, dated: bool = False)
 
 
 def done_count(record: DecisionRecord) -> int:
-    """Number of distinct bundles with an action."""
     if record.subject == Subject.PLACE.value:
         return len(record.placed) + record.cut.get("placed", 0)
     count = sum(move.refused is None for move in record.moves) + sum(split.refused is None for split in record.splits)

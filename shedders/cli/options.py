@@ -44,7 +44,6 @@ EveryOption = Annotated[float, option("--every SECONDS", "Time between cycles.",
 
 
 def print_remarks(snapshot_remarks: Iterable[str]) -> None:
-    """Print remarks on a snapshot before the plan."""
     for remark in snapshot_remarks:
         say(cell(f"note: {remark}"))
 
@@ -81,7 +80,6 @@ def snapshot_from(source: str, connect: Connect) -> Snapshot:
 
 
 def show_grid(grid: Grid, *, gap: bool = True) -> None:
-    """Print a table and the notes below it."""
     if gap:
         stdout().print()
     print_table(grid.headers, grid.rows, title=cell(grid.title) if grid.title else "", empty="nothing")

@@ -139,7 +139,6 @@ def plan_shedding(
 
 
 def _around(source: Snapshot) -> Iterator[str]:
-    """Remarks on unusual circumstances of the plan."""
     if source.balancing.shedding_off is not None:
         yield f"none of these moves would be made: {source.balancing.shedding_off}"
     if source.balancing.unload_mode == "unload":

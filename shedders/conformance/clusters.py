@@ -53,7 +53,6 @@ def uneven(brokers: int = 5, bundles: int = 40) -> Cluster:
 
 
 def cases() -> Iterator[ConformanceCase]:
-    """All cases, valid ones first."""
     base = uneven()
     names, heavy, idle = base.broker_names, base.broker_names[0], base.broker_names[-1]
     first = base.bundles_of[heavy][0].name

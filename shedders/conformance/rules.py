@@ -273,7 +273,6 @@ def _form(name: str, plan: Plan) -> str | None:
 
 
 def answer_text(value: Any) -> str:
-    """Text of an answer; equal for equal answers, NaN included."""
     fields = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(fields, sort_keys=True, default=_plain)
 

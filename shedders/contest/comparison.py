@@ -51,13 +51,10 @@ class TargetStatus:
     measures: Mapping[str, FigureSpread]
 
     def bounds(self, measure: str) -> NumericBounds:
-        """Median and worst."""
         return bounds_of(self.measures[measure])
 
 
 class AimResult(ResultPart):
-    """Result of one aim of a contender in a scenario."""
-
     aim: str
     met: bool = Field(description="On the median and on the worst seed.")
     met_median: bool

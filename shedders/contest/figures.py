@@ -47,7 +47,6 @@ def count(number: float | None) -> str:
 
 
 def share(number: float | None) -> str:
-    """A share, in percent."""
     return NEVER if number is None or not math.isfinite(number) else f"{100 * number:.1f} %"
 
 
@@ -61,8 +60,6 @@ def formatter_of(measure: str) -> FigureFormatter:
 
 
 class FigureSpread(ResultPart):
-    """Median and worst of a measure, over seeds or scenarios."""
-
     median: float | None = Field(description="None: it never settled in half of the runs or more.")
     worst: float | None = Field(description="None: it never settled in at least one of them.")
 
@@ -75,7 +72,6 @@ class NumericBounds(NamedTuple):
 
 
 def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) -> FigureSpread:
-    """Median and worst; None among the figures counts as infinite."""
     numbers = [math.inf if figure is None else float(figure) for figure in figures]
     return FigureSpread(
         median=_or_none(median(numbers)), worst=_or_none(max(numbers) if lower_is_better else min(numbers))

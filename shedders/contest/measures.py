@@ -59,7 +59,6 @@ class MachineCapacity:
         return np.asarray((self.real_use(use) / (self.rows * self.factor)).max(axis=0))
 
     def real_use(self, use: Floats) -> Floats:
-        """The rows that count, idle CPU added."""
         rows = use[[CPU, BYTES_IN, BYTES_OUT, MEMORY]].copy()
         rows[0] += self.idle_cpu
         return rows
@@ -176,7 +175,6 @@ class Meter:
         )
 
     def record_split(self, parent: str, children: Sequence[str]) -> None:
-        """Record a split: the children have the moves of their parent."""
         self.splits += 1
         for child in children:
             self._left[child] = list(self._left.get(parent, ()))

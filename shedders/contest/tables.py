@@ -71,7 +71,6 @@ def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedCompar
 
 
 def figure_text(spread: FigureSpread, text_of: FigureFormatter = ratio) -> str:
-    """Median, and the worst in brackets if it differs."""
     middle, worst = text_of(spread.median), text_of(spread.worst)
     return middle if middle == worst else f"{middle} ({worst})"
 
@@ -247,7 +246,6 @@ def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, .
 
 
 def outcome_grid(outcome: RunOutcome) -> Grid:
-    """Table of one run: its measures and their meanings."""
     measures = type(outcome.measures).model_fields
     return Grid(
         f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: {outcome.steps} steps of {outcome.step_s:g} s",

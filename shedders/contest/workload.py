@@ -86,7 +86,6 @@ _AFTER: Final = {
 
 
 def machines_of(scenario: Scenario) -> list[TraceMachine]:
-    """All machines that ever take part, sorted by name."""
     machines = [machine for group in scenario.fleet for machine in _machines(group)]
     return sorted(machines, key=lambda machine: machine.name)
 
@@ -255,7 +254,6 @@ def creations(scenario: Scenario) -> Iterator[tuple[float, int]]:
 
 
 def starts_of(scenario: Scenario, change: LoadChange) -> list[float]:
-    """When a change begins, each time, in seconds."""
     end_s, at_s = scenario.hours * 3_600, change.at_min * 60
     if change.every_min is None:
         return [at_s]

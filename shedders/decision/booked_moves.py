@@ -128,7 +128,6 @@ class BookedMoves:
 
     @property
     def moves(self) -> Sequence[Booked]:
-        """Those in flight, in order of the bundles' names."""
         return [self._moves[name] for name in sorted(self._moves)]
 
     def book(self, cluster: Cluster, moves: Iterable[BundleMove], now_s: float) -> Sequence[BundleMove]:

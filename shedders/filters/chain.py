@@ -157,11 +157,9 @@ class Filters:
         return self._upstream.allowed(bundle, names)
 
     def topics(self, broker: str) -> int:
-        """Topics of a broker, those in flight included."""
         return self._used.get(broker, 0) + self.bookings.topics[broker]
 
     def counts(self, namespace: str) -> Mapping[str, int]:
-        """Bundles of a namespace by broker, those in flight included."""
         known = self._counts.get(namespace)
         if known is None or known[0] != self.bookings.count:
             owners = (bundle.owner for bundle in self.cluster.bundles_in.unsorted(namespace))

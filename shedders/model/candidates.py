@@ -193,7 +193,6 @@ class Projection:
         self._booked = BookedSums(self.weight, self._came)
 
     def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
-        """The projected usage of brokers, in the order of `names`."""
         projected = {name: self.usages[name] for name in names}
         for broker, more in self._came_sums.items():
             if broker in projected:

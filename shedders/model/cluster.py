@@ -91,7 +91,6 @@ class Bundle:
 
     @property
     def namespace(self) -> str:
-        """`tenant/namespace`."""
         return self.name.rpartition("/")[0]
 
     @property

@@ -49,7 +49,6 @@ _recent: deque[Patterns] = deque(maxlen=16)  # a caller that checks patterns use
 
 
 def compiled(patterns: Sequence[Any]) -> Patterns | str:
-    """The compiled patterns, or what is wrong with them."""
     if isinstance(patterns, str):
         return f"`{patterns}` is a text, expected a list of patterns"
     try:

@@ -47,11 +47,6 @@ class UnknownProfileError(StateChannelError):
 
 
 def profile(name: str) -> Profile:
-    """The profile of that name.
-
-    Raises:
-        UnknownProfileError: There is none.
-    """
     if name not in PROFILES:
         raise UnknownProfileError(name)
     return PROFILES[name]

@@ -141,8 +141,6 @@ class EffectivePolicies:
 
 
 class Effects(NamedTuple):
-    """Builder of the policies in effect, entry by entry."""
-
     isolation: list[IsolationPolicy]
     anti_affinity: dict[str, str]
     pins: dict[str, str]

@@ -71,7 +71,6 @@ class TopicDoubt:
 
     @property
     def other_topic(self) -> bool:
-        """Whether the topic was replaced or lost records."""
         return bool(self._other)
 
     def seen(self, topic: TopicSeen, opening: int, known: int) -> None:

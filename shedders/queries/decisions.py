@@ -89,11 +89,6 @@ def decisions(connection: Connection, asked: DecisionsQuery) -> dict[str, Any]:
 
 
 def decision(connection: Connection, asked: DecisionQuery) -> dict[str, Any]:
-    """One decision.
-
-    Raises:
-        NotFoundError: There is none of this id.
-    """
     wanted = asked.decision[:_ID_MAX]
     book = _book_about(connection, [wanted.upper()])
     return decision_fields(book, require_decision(book, wanted))
@@ -210,7 +205,6 @@ def why(connection: Connection, asked: WhyQuery) -> dict[str, Any]:
 
 
 def why_not(connection: Connection, asked: WhyQuery) -> dict[str, Any]:
-    """Why the balancer leaves a bundle where it is."""
     return {"asked": asked.name, **not_moved(connection, asked.name, asked.limit).to_json()}
 
 

@@ -295,7 +295,6 @@ class Draft:
         destination: str | None = None,
         unit: LoadUnit = BYTES,
     ) -> None:
-        """Add a move; `unit` is that of its load."""
         self.counted += 1
         if bundle.namespace in self.cluster.policies.excluded:
             self.leave(bundle.name, "excluded", f"chosen and counted as moved, but {bundle.namespace} is excluded")

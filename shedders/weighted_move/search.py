@@ -52,7 +52,6 @@ class FilterRefusals:
     _open: set[tuple[str, str]] = field(default_factory=set)
 
     def why(self, bundle: Bundle, broker: str) -> str | None:
-        """Why a broker may not take a bundle; None if it may."""
         if self.can_take is None:
             return None
         refusal, key = refused(self.can_take, bundle, broker), (broker, bundle.namespace)
@@ -151,7 +150,6 @@ class MoveSearch:
         self.stuck: dict[str, tuple[str, str]] = {}
 
     def run(self) -> None:
-        """Search all steps."""
         rules = self._rules
         while self._hot:
             level, _, source = heappop(self._hot)

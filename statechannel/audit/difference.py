@@ -117,7 +117,6 @@ class StateDifferences:
                 self.owners.setdefault(side.owner, [0, 0])[place] += 1
 
     def moved(self) -> dict[str, dict[str, int]]:
-        """Count the bundles that each broker gained and lost."""
         return {name: {"before": was, "after": now} for name, (was, now) in sorted(self.owners.items())}
 
 

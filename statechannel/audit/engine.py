@@ -100,7 +100,6 @@ class Wants:
 
     @property
     def has_history(self) -> bool:
-        """Whether records are listed."""
         return self.history is not None or self.all_records
 
 

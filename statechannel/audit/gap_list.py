@@ -34,7 +34,6 @@ class GapFilter:
     broker: str | None = None
 
     def has(self, gap: Mapping[str, Any]) -> bool:
-        """Whether the gap is selected."""
         if self.causes and gap["cause"] not in self.causes:
             return False
         if self.broker is not None and self.broker not in (gap["from"], gap["to"]):

@@ -96,7 +96,6 @@ class Gap:
 
     @property
     def length_ms(self) -> int | None:
-        """Length without the time on request; None while open."""
         return None if self.end_ms is None else max(0, self.end_ms - self.start_ms - self.on_request_ms)
 
 

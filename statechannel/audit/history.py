@@ -171,8 +171,6 @@ NO_CHANGE: dict[str, Any] = dict.fromkeys(
 
 
 class KnownState(NamedTuple):
-    """Main fields of a key's accepted state."""
-
     state: str
     owner: str | None
     generation: int | None
@@ -255,7 +253,6 @@ class ChangeHistory:
         return fields
 
     def _children(self, judgement: Judgement) -> list[dict[str, Any]]:
-        """The derived bundles that belong to the history."""
         children = []
         for bundle, _ in owners_after(judgement):
             known = known_state_of(bundle)

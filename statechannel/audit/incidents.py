@@ -193,7 +193,6 @@ class ChannelIncidents(JoinObserver):
             self._gaps.closed.clear()  # a display that stays open must not grow
 
     def add_gap(self, gap: Gap) -> None:
-        """Note a gap that has ended; short ones are ignored."""
         if (gap.length_ms or 0) > self._gap_over_ms:
             remember(self._long, (gap.bundle, gap.partition, gap.start_offset), gap, KEPT_MAX)
 
@@ -228,7 +227,6 @@ class ChannelIncidents(JoinObserver):
             self._cold_starts[place] = self._cold_starts[place]._replace(message=message)
 
     def all(self) -> list[Incident]:
-        """All kept incidents, in no particular order."""
         incidents = list(self._cold_starts.values())
         incidents += [self._of_lost(lost) for lost in self._lost.values()]
         incidents += [

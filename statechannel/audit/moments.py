@@ -160,7 +160,6 @@ class LogWindow:
         return self.since is None and self.until is None
 
     def has(self, offset: int, timestamp_ms: int) -> bool:
-        """Whether something that happened there is in the window."""
         return self.meets((offset, timestamp_ms), (offset, timestamp_ms))
 
     def meets(self, start: tuple[int, int], end: tuple[int | None, int | None]) -> bool:

@@ -33,8 +33,6 @@ BEGUN_MAX = 100_000
 
 
 class Origin(StrEnum):
-    """Origin of an operation."""
-
     DECISION = "decision"
     REQUEST = "request"
     SHUTDOWN = "shutdown"
@@ -243,7 +241,6 @@ def select_operations(document: Mapping[str, Any], window: LogWindow, by: str | 
 
 
 def persons_of(document: Mapping[str, Any]) -> list[str]:
-    """Authors of the requests, by name."""
     return sorted({person for row in document["operations"] if (person := _person(row))})
 
 
@@ -351,7 +348,6 @@ class OperationsSeen:
 
     @property
     def known(self) -> dict[str, Operation]:
-        """Operations by id, in the order in which they began."""
         return self._fold.known
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:

@@ -186,7 +186,6 @@ def overlap_rows(
 
 
 def overlap_sums(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Their number, bundles and lengths; `bundle_ms` adds up the bundles."""
     return {
         "overlaps": len(rows),
         "bundles": len({row["bundle"] for row in rows}),

@@ -224,7 +224,6 @@ class Moves:
             self._cause[key] = MoveCause.UNLOAD if change.to is None else MoveCause.TRANSFER
 
     def _forget(self, namespace: str) -> None:
-        """The bundles of a new ring have not been served."""
         self._last = {bundle: owner for bundle, owner in self._last.items() if bundle.namespace != namespace}
         self._cause = {bundle: cause for bundle, cause in self._cause.items() if bundle.namespace != namespace}
 

@@ -22,8 +22,6 @@ NEWEST_MAX = 50
 
 
 class RejectionGroup(NamedTuple):
-    """Key of a group."""
-
     reason: str
     writer: str | None  # None: the record is undecodable
     winner: str | None  # who wrote the accepted record that came first; None: nobody, or unknown

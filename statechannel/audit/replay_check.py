@@ -79,7 +79,6 @@ class ReplayComparison:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs."""
         digests = {self.digest, self.fast_digest, self.recorded_digest or self.digest}
         return self.differing == 0 and len(digests) == 1
 
@@ -209,7 +208,6 @@ def compare_replay(
 
 @contextmanager
 def _recorded(export: ExportFile, verdicts: Path | None) -> Iterator[Iterator[RecordedVerdict]]:
-    """The recorded verdicts, one for each record of the export."""
     if verdicts is None:
         yield (RecordedVerdict(line.record.partition, line.record.offset, line.verdict) for line in _lines(export))
         return

@@ -387,7 +387,6 @@ class Watcher:
         self._came.set()
 
     async def next(self) -> Change:
-        """The next change, in order."""
         while not self._items:
             if self._error is not None:
                 raise self._error

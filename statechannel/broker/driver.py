@@ -108,7 +108,6 @@ class Driver:
 
     @property
     def running(self) -> bool:
-        """Whether inputs are still processed."""
         return self._running
 
     def _alive(self) -> bool:
@@ -122,7 +121,6 @@ class Driver:
         self._wake()
 
     def stop(self) -> None:
-        """Stop processing; blocked readers are released. In the loop's thread."""
         self._running = False
         self.inbox.close()
         if self._timer is not None:

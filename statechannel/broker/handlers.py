@@ -92,7 +92,6 @@ class Handlers:
             task.add_done_callback(lambda _: self._answered(ask))
 
     def close(self) -> None:
-        """Stop; waiting callers are asked to try again."""
         for running in list(self._running.values()):
             running.task.cancel()
 

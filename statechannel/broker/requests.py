@@ -379,17 +379,14 @@ class EngineSurroundings:
 
     @property
     def broker(self) -> str:
-        """Id of this broker."""
         return self._engine.identity.broker
 
     @property
     def incarnation(self) -> str:
-        """Incarnation of this process."""
         return self._engine.identity.incarnation
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads, and may act as leader."""
         return self._engine.leading
 
     @property
@@ -403,7 +400,6 @@ class EngineSurroundings:
         return self._engine.stopped is None and self._engine.context.refusal() is None
 
     def owner_of(self, name: str) -> str | None:
-        """Owner of a bundle, or of a topic's bundle."""
         location = self._engine.locate(name)
         return None if isinstance(location, NotFound) else location.owner
 
@@ -413,7 +409,6 @@ class EngineSurroundings:
         return member is not None and incarnation in (None, member.incarnation)
 
     def serving_count(self) -> int:
-        """Number of bundles that this process serves. In any thread."""
         return sum(held.generation is not None for held in list(self._engine.reactions.holdings.values()))
 
     def left_behind(self) -> str:
@@ -433,5 +428,4 @@ class EngineSurroundings:
         return releases
 
     def urls_of(self, broker: str) -> Mapping[str, str]:
-        """Registered listeners of a broker."""
         return self._engine.context.urls_of(broker)

@@ -209,7 +209,6 @@ class Watchdog:
         self._thread.start()
 
     def end(self) -> None:
-        """Stop watching, without waiting for the thread."""
         self._stopping.set()
 
     def close(self) -> None:

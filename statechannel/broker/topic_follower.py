@@ -84,7 +84,6 @@ class TopicFollower(Generic[Decoded]):
 
     @property
     def failures(self) -> int:
-        """Readers that ended by an exception."""
         return self._restarts.total
 
     @property
@@ -98,7 +97,6 @@ class TopicFollower(Generic[Decoded]):
         return "" if self._reader is None else self._reader.last_error
 
     def start(self) -> None:
-        """Begin to follow; no effect while the topic is followed."""
         if not self.running:
             self._loop = asyncio.get_running_loop()
             self._open()
@@ -115,7 +113,6 @@ class TopicFollower(Generic[Decoded]):
         self._open()
 
     async def close(self, timeout_s: float = 5.0) -> None:
-        """Stop following; batches that wait are dropped."""
         self._session += 1
         reader, self._reader = self._reader, None
         self._cancel_restart()

@@ -183,7 +183,6 @@ def _versions() -> bytes:
 
 
 def _accelerator() -> str:
-    """Whether the compiled core is in use; if not, why."""
     try:
         from statechannel_accelerator import state
     except ImportError:

@@ -276,5 +276,4 @@ def root(
 
 
 def main() -> None:
-    """Entry point of the console script."""
     app()

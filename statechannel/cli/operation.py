@@ -127,7 +127,6 @@ def _table(rows: Sequence[Mapping[str, Any]], empty: str) -> RenderableType:
 
 
 def result_text(row: Mapping[str, Any]) -> str | None:
-    """The result, for people."""
     # A transfer asks the balancer for objections first; where none runs there is nothing that could object.
     result: str | None = "not asked: no balancer runs" if row["result"] == NO_EXTENSION else row["result"]
     return result

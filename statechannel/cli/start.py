@@ -21,7 +21,6 @@ def _open_closed_streams() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
     _open_closed_streams()
     gc.disable()  # until the command's modules are loaded: they stay, and looking through them takes a twentieth of a lookup
     try:

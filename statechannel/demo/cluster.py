@@ -86,7 +86,6 @@ def command_path() -> Path:
 
 
 def command_name() -> str:
-    """The command as typed by the user in this folder."""
     path, on_path = command_path(), shutil.which("statechannel")
     if on_path is not None and Path(on_path).resolve() == path.resolve():
         return "statechannel"
@@ -117,7 +116,6 @@ class DemoCluster:
 
     @property
     def address(self) -> str:
-        """Where Kafka is."""
         return str(status(self.kafka_folder).bootstrap_servers)
 
     @contextmanager
@@ -185,7 +183,6 @@ class DemoCluster:
             )
 
     def living(self) -> dict[str, int]:
-        """The brokers that run, with their pids."""
         return {broker: process.pid for broker, process in self.brokers.items() if process.poll() is None}
 
     def stop_broker(self, broker: str, number: signal.Signals, timeout_s: float = END_S) -> int:

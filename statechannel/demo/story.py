@@ -83,7 +83,6 @@ class Narrator:
         self.title(f"{self._step}. {title}")
 
     def title(self, title: str) -> None:
-        """Print a title without a number."""
         self._console.print()
         line = Text(title, style="bold cyan")
         line.append(f"  [{time.monotonic() - self._begun_s:.0f} s]", style="dim")
@@ -96,11 +95,9 @@ class Narrator:
         self._prose(f"[ok] {text}" if held else f"[FAILED] {text}", "green" if held else "bold red")
 
     def command(self, text: str) -> None:
-        """Print a command as the user could type it."""
         self._print(Text(f"{_INDENT}$ {text}", style="bold"))
 
     def output(self, text: str) -> None:
-        """Print what a command printed."""
         for line in text.rstrip().splitlines():
             self._print(Text(f"{_INDENT}{line.rstrip()}", style="dim"))
 

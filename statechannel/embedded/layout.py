@@ -151,7 +151,6 @@ class Layout:
 
     @property
     def meta_properties(self) -> Path:
-        """Exists once the log folder has been formatted."""
         return self.log_dir / "meta.properties"
 
     @property
@@ -190,7 +189,6 @@ class Layout:
 
     @property
     def record(self) -> Path:
-        """Process id and ports of the last start."""
         return self.folder / "broker.json"
 
     @property

@@ -174,7 +174,6 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def is_suspended(process: psutil.Process) -> bool:
-    """Return whether a process is suspended (SIGSTOP, or a debugger)."""
     try:
         return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP))
     except psutil.NoSuchProcess:

@@ -113,7 +113,6 @@ class Context:
         return effects
 
     def take_postponed(self) -> Collection[Callable[[], None]]:
-        """What `wake_soon` was asked to call."""
         postponed, self._postponed = self._postponed, {}
         return postponed
 
@@ -161,7 +160,6 @@ class Context:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether any partition is not settled."""
         return bool(self.cold_starting or self.doubtful or self.unproven)
 
     def judges(self, partition: int) -> bool:
@@ -170,7 +168,6 @@ class Context:
 
     @property
     def caught_up(self) -> bool:
-        """Whether every partition is judged."""
         if self.in_doubt:
             return False
         for replica in self.replicas:  # noqa: SIM110  # asked for each record: a third of the price of a generator

@@ -21,7 +21,6 @@ class Deadlines:
         return token in self._at_s
 
     def add(self, token: int, at_s: float) -> None:
-        """The token is due at this time (monotonic seconds)."""
         self._at_s[token] = at_s
         heappush(self._heap, (at_s, token))
 

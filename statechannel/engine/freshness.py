@@ -23,7 +23,6 @@ SILENT_BEATS = 2
 
 
 def is_current(context: Context, namespace: str) -> bool:
-    """Whether answers about this namespace come from a current view."""
     return context.mode is not Mode.SAFE and keeps_up(context, namespace)
 
 

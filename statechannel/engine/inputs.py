@@ -127,8 +127,6 @@ def delivery_report(token: int, offset: int | None, session: int) -> Appended | 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
-    """The election gave or took the leader's seat."""
-
     elected: bool
 
 

@@ -53,8 +53,6 @@ class RefusedRecords(NamedTuple):
 
 
 class ClientKind(StrEnum):
-    """Kind of a Kafka client, which has its own quotas."""
-
     PRODUCER = "producer"
     CONSUMER = "consumer"
     ADMIN = "admin"

@@ -82,7 +82,6 @@ class LogHead:
         context.unproven = self.unproven
 
     def lost(self, event: HeadLost) -> None:
-        """Kafka says that a partition begins above 0."""
         if event.partition < len(self._context.replicas):
             self._firsts[event.partition] = max(event.first_offset, self._firsts.get(event.partition, 0))
 

@@ -343,7 +343,6 @@ class Lookups:
 
     @property
     def _room(self) -> int:
-        """How many more assignments may be begun now."""
         return min(self._proposals.room, self._context.config.assigning_max - len(self.assigning))
 
     def _next_in_line(self) -> None:
@@ -390,7 +389,6 @@ class Lookups:
             self._try_again(name, TRIES_A_STEP)
 
     def recheck_all(self) -> None:
-        """Membership, mode or the view itself changed."""
         if self._later is not None:
             self._later.update(self._waiting)
             return

@@ -118,7 +118,6 @@ class Member:
 
     @property
     def caught_up(self) -> bool:
-        """Whether it judges every partition."""
         return self.steady.get("phase") == "caught-up"
 
     def kept(self, partition: int) -> int:

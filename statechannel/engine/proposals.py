@@ -174,7 +174,6 @@ class Proposals:
 
     @property
     def room(self) -> int:
-        """How many more proposals and asserts may be in flight."""
         return max(0, self._context.config.pending_max - len(self._pending))
 
     def patience_s(self, retry_intervals: int = 4) -> float:

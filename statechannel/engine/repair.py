@@ -164,7 +164,6 @@ class Repair:
 
     @property
     def _room(self) -> int:
-        """How many more repairs may be in flight."""
         return max(0, min(self._batch_max - len(self.pending), self._proposals.room))
 
     @property

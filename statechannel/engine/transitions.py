@@ -73,7 +73,6 @@ class Transitions:
         self.repair.members_lost(lost)
 
     def members_changed(self) -> None:
-        """A member came or went."""
         self.repair.wanted()
         self.reactions.recheck()
         self.lookups.recheck_all()
@@ -94,7 +93,6 @@ class Transitions:
     # --- the channel ------------------------------------------------------------------------------------------------
 
     def start_over(self, partition: int, why: str) -> None:
-        """Join a partition again from its beginning."""
         replica = self._context.replicas[partition]
         before = replica.phase
         replica.start_over(why)

@@ -28,15 +28,11 @@ class Role(StrEnum):
 
 
 class AclResource(StrEnum):
-    """Kafka's resource types."""
-
     TOPIC = "topic"
     GROUP = "group"
 
 
 class Right(StrEnum):
-    """Kafka's operations, as far as a channel needs them."""
-
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"

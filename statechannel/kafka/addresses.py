@@ -27,8 +27,6 @@ _PORT_MAX = 65_535
 
 
 class KafkaAddress(NamedTuple):
-    """One of the addresses by which a cluster is found."""
-
     host: str
     port: int
 

@@ -53,7 +53,6 @@ class Refusals:
         self.last: KafkaError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """The client's error callback."""
         self.last = error
         if is_access_denied(error) and self._since_s is None:
             self._since_s = time.monotonic()
@@ -230,8 +229,6 @@ class BoundedAdmin:
 
 
 class CallFailedError(KafkaException):
-    """An admin call failed: the library's error, and ours."""
-
     def __init__(self, error: KafkaError, translated: Exception) -> None:
         super().__init__(error)
         self.translated = translated

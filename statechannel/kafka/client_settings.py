@@ -276,7 +276,6 @@ class ClientSettings:
         )
 
     def redacted(self) -> dict[str, str]:
-        """The properties without the values of secrets."""
         shown = {k: REDACTED if is_secret(k) else v for k, v in self.properties.items()}
         return {"bootstrap.servers": self.bootstrap_servers, **shown}
 

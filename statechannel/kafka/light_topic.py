@@ -142,7 +142,6 @@ class LightWriter:
 
     @property
     def unanswered(self) -> int:
-        """Records whose end is not known yet."""
         with self._changed:
             return len(self._waiting) + self._in_flight
 

@@ -199,7 +199,6 @@ class EndWatch:
         return findings is not None and self._stall.look(polled_s, position, findings.ends.get(self._place))
 
     def close(self) -> None:
-        """Wait for the running query."""
         if self._watch is not None:
             self._watch.close()
 

@@ -231,7 +231,6 @@ class LogReader:
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
 
     def start(self) -> None:
-        """Begin to read; inputs arrive from now on."""
         self._thread.start()
 
     def restart(self, topic: Topic, partition: int) -> None:

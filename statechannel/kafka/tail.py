@@ -109,7 +109,6 @@ class PartitionTail:
         return Span(low=low, start=max(low, start), end=high)
 
     def end_of(self, partition: int) -> int:
-        """End offset of another partition of the same topic."""
         place = (self._place[0], partition)
         return int(self._ask("querying the end of", lambda left_s: self._consumer.watermarks(place, left_s))[1])
 
@@ -234,7 +233,6 @@ def channel_tail(
     timeout_s: float,
     observe_headers: Callable[[int, Headers], None] | None = None,
 ) -> PartitionTail:
-    """A reader of one of the channel's own topics."""
     return PartitionTail(
         settings,
         topic,

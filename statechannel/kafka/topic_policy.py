@@ -18,8 +18,6 @@ LARGEST_RECORD_BYTES: Final = 1_000_000
 
 
 class SettingRule(StrEnum):
-    """Comparison of an actual setting with the required one."""
-
     EXACTLY = "exactly"
     AT_LEAST = "at least"
     AT_MOST = "at most"
@@ -106,7 +104,6 @@ _COMPACT = Requirement("cleanup.policy", SettingRule.EXACTLY, "compact")
 
 
 def channel_policy(t: ChannelSettings) -> TopicPolicy:
-    """Policy of the compacted channel topic (protocol.md section 6)."""
     ratio = f"{t.min_cleanable_dirty_ratio:g}"
     return TopicPolicy(
         role=Topic.CHANNEL,

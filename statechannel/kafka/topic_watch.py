@@ -130,7 +130,6 @@ class TopicWatch:
         return findings
 
     def close(self) -> None:
-        """Wait for the round under way."""
         wait(self._under_way(), timeout=self._timeout_s + 1.0)
 
     def _under_way(self) -> list[Future[Any]]:

@@ -88,7 +88,6 @@ class Inspection:
 
     @property
     def hard(self) -> tuple[TopicSettingDifference, ...]:
-        """The differences for which the channel is refused."""
         return tuple(d for d in self.differences if d.hard)
 
 
@@ -413,7 +412,6 @@ def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: To
 
 
 def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
-    """Differences of one topic from its policy. Pure."""
     return [
         *_partition_differences(info, policy),
         *(

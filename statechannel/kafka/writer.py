@@ -113,12 +113,10 @@ class LogWriter:
 
     @property
     def session(self) -> int:
-        """Number of the producer session that takes appends now."""
         return self._session.number
 
     @property
     def unanswered(self) -> int:
-        """Appends whose outcome has not been reported yet."""
         with self._lock:
             return self._owed()
 

@@ -51,13 +51,11 @@ def printed(value: object) -> str:
 
 
 def instance(name: str, value: object, wanted: type[Any]) -> None:
-    """An object of a class, or None."""
     if value is not None and not isinstance(value, wanted):
         wrong_type(name, value, f"an instance of {wanted.__name__}, or None")
 
 
 def one_of(name: str, value: object, wanted: type[Any]) -> None:
-    """An object of a class."""
     if not isinstance(value, wanted):
         wrong_type(name, value, f"an instance of {wanted.__name__}")
 
@@ -69,8 +67,6 @@ def text(name: str, value: object) -> None:
 
 
 def optional(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
-    """A check that None passes."""
-
     def refuse(name: str, value: Any) -> None:
         if value is not None:
             check(name, value)
@@ -143,7 +139,6 @@ def cuts(name: str, value: object) -> None:
 
 
 def texts(name: str, mapping: object) -> None:
-    """A mapping of text to text; None is an empty one."""
     if mapping is None:
         return
     if not isinstance(mapping, Mapping):
@@ -168,7 +163,6 @@ def offsets(name: str, value: object) -> None:
 
 
 def function(name: str, value: object) -> None:
-    """A callable."""
     if not callable(value):
         wrong_type(name, value, "a function")
 

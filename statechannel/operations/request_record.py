@@ -26,16 +26,12 @@ _ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 
 
 class RequestRecordKind(StrEnum):
-    """Kind of a record of the topic."""
-
     REQUEST = "request"
     PROGRESS = "progress"
     REPLY = "reply"
 
 
 class ProgressStage(StrEnum):
-    """Stage of a progress record."""
-
     CLAIMED = "claimed"  # this broker executes it
     STARTED = "started"  # its first record was accepted
 
@@ -67,7 +63,6 @@ class Request:
 
     @property
     def spec(self) -> OperationSpec | None:
-        """The row of its command; None: it is unknown."""
         return OPERATIONS.get(self.asked)
 
     @property
@@ -88,12 +83,10 @@ class Request:
 
     @property
     def addressee(self) -> Addressee:
-        """The addressee of a request to an extension."""
         return Addressee(self.args.get("to", Addressee.LEADER))
 
     @property
     def name(self) -> str:
-        """The bundle, topic or namespace that it concerns."""
         value = self.args.get("name") or self.args.get("namespace")
         return value if isinstance(value, str) else ""
 

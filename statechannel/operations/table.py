@@ -28,8 +28,6 @@ MAY_TAKE: Final = "may-take"
 
 
 class RequestCommand(StrEnum):
-    """Commands that can be requested through the topic."""
-
     LOOKUP = "lookup"
     CREATE_NAMESPACE = "create-namespace"
     DELETE_NAMESPACE = "delete-namespace"
@@ -73,8 +71,6 @@ class ExtensionAsk:
 
 
 class Addressee(StrEnum):
-    """Broker that answers a request to an extension."""
-
     LEADER = "leader"
     OWNER = "owner"  # of the bundle called `name`; the leader if it is unserved
     BROKER = "broker"  # the one called `broker`

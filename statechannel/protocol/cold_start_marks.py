@@ -60,13 +60,11 @@ def _is_offset(value: object) -> bool:
 
 
 def decode_mark(value: bytes | None) -> Mark | None:
-    """Content of a `!cold-start` record; None for other records."""
     loaded = _loaded(value)
     return None if loaded is None else Mark(loaded["by"]["incarnation"], loaded["through"], version_bound_in(loaded))
 
 
 def decode_head(value: bytes | None) -> HeadMark | None:
-    """Content of a `!head` record; None for other records."""
     loaded = _loaded(value)
     if loaded is None or not _is_offset(loaded.get("first")) or not _is_offset(loaded.get("known")):
         return None

@@ -20,8 +20,6 @@ _SPLITTING: Final = State.SPLITTING
 
 
 class Writer(NamedTuple):
-    """The process that wrote a record."""
-
     broker: str
     incarnation: str
 

@@ -134,7 +134,6 @@ class Replica:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the view is valid for actions."""
         return self.phase is Phase.CAUGHT_UP
 
     @property
@@ -154,7 +153,6 @@ class Replica:
         return self.position - 1
 
     def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
-        """Start to read the partition from its beginning."""
         self._opened_at_s = self.read_at_s = now_s
         left = self.view if self.phase is Phase.CAUGHT_UP else self._left
         if left is not None and first_offset > self.position:

@@ -62,8 +62,6 @@ class Who(StrEnum):
 
 
 class MoveCondition(StrEnum):
-    """Further condition of a move."""
-
     NOTHING = ""
     DESTINATION = "only if acc.to is set"
     NO_DESTINATION = "only if acc.to is null"

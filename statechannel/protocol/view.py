@@ -88,7 +88,6 @@ class View:
         self.changed_at = -1
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
-        """Judge one record and apply it."""
         state = self.keys.get(key)  # type: ignore[arg-type]  # nothing is held under None
         if state is None:
             held = self._unheld(key, value)

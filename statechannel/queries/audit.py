@@ -225,7 +225,6 @@ def owner_at(asked: AuditLog, name: str, as_of: str) -> tuple[OwnerThen, AsOf, s
 
 
 def _note_outside(export: ExportFile, when: AsOf, reporter: AnswerReporter) -> None:
-    """Note that the moment is outside the log."""
     some = any(when.cut(records).records for records in export.partitions.values())
     whole = all(records[0].offset == 0 for records in export.partitions.values())
     note_outside(when, export.header.end_offsets.values(), reporter, some=some, whole=whole)
@@ -276,7 +275,6 @@ def _gone(
 
 
 def _record(row: Mapping[str, Any], why: Sequence[str]) -> str:
-    """Time, writer and place of a record."""
     place = f"{moment(row['timestamp_ms'])} by {row['by']} (offset {row['offset']}"
     return f"{'; '.join((place, *why))})"
 
@@ -326,8 +324,6 @@ def history_head(
 
 
 class ChangedRows:
-    """Rows that are changed as they are read."""
-
     def __init__(self, rows: Rows, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._rows, self._change = rows, change
 

@@ -124,7 +124,6 @@ class Pulse:
         self._away = False
 
     def beat(self) -> None:
-        """Call this repeatedly."""
         if time.monotonic() - self._asked_s < BEAT_S:
             return
         answers = self._tail.answers(ANSWER_S)
@@ -215,7 +214,6 @@ class ExportBounds:
         self.stopped_at: dict[int, int] = {}
 
     def spans(self, spans: Sequence[Span]) -> list[Span]:
-        """The spans that are read."""
         left, ends = self._records_max, {}
         by_size = sorted(range(len(spans)), key=lambda number: spans[number].end - spans[number].start)
         for place, number in enumerate(by_size):
@@ -301,11 +299,9 @@ class _HeadersRead:
         self._held: dict[tuple[int, int], Headers] = {}
 
     def of_partition(self, partition: int) -> Callable[[int, Headers], None]:
-        """Observes the headers of a partition's records."""
         return lambda offset, headers: self._held.__setitem__((partition, offset), headers)
 
     def keep(self, record: RecordRead, headers: Headers) -> RecordRead:
-        """The record, whose headers are held."""
         self._held[record.partition, record.offset] = headers
         return record
 
@@ -351,7 +347,6 @@ def export_side_topics(connection: Connection, files: Mapping[str, Path]) -> dic
 
 
 def live_source(connection: Connection) -> LiveSource:
-    """The channel's topic as a source of audits."""
     from statechannel.audit.engine import LiveSource
 
     return LiveSource(

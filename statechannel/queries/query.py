@@ -57,7 +57,6 @@ def object_type(name: str, about: str, *keys: Keys, sometimes: Iterable[Keys] = 
 
 
 def keys_of(kind: Any) -> list[Keys]:
-    """The fields of a class, as keys."""
     return [(hint, name.rstrip("_")) for name, hint in get_type_hints(kind).items()]
 
 

@@ -65,8 +65,6 @@ class JoinObserver:
 
 
 class Listeners(JoinObserver):
-    """Passes observations to several observers."""
-
     def __init__(self, listening: Sequence[JoinObserver]) -> None:
         self._listening = listening
 

@@ -31,7 +31,6 @@ class SimCluster(SimStage):
         self.differing: set[tuple[str, str]] = set()
 
     def alive(self) -> list[SimProcess]:
-        """Processes that exist, paused ones included."""
         return [process for process in self.processes if process.alive]
 
     def written_at_s(self, record: Record) -> float:
@@ -43,7 +42,6 @@ class SimCluster(SimStage):
         return self.events.now_s
 
     def spawn_newcomer(self) -> SimProcess:
-        """Start a process under a new broker id."""
         self.brokers.append(f"b{len(self.brokers)}")
         return self.spawn(self.brokers[-1])
 

@@ -150,8 +150,6 @@ NEVER = ("0x00000000_0x00000001", "0xffffffff_0x00000000", "0x10000000_0x2000000
 
 
 class JunkWrite(NamedTuple):
-    """One record to be appended as it is."""
-
     what: str
     key: bytes
     value: bytes | None

@@ -100,7 +100,6 @@ class Subscriber:
         self._unreported[read.partition] = read.offset + 1
 
     def interrupted(self, partition: int) -> None:
-        """From here on something may be missing."""
         if self.following:
             self._process.stage.trace.count("streams interrupted")
             self._process.stage.note(f"{self._process.name} interrupts the stream of partition {partition}")

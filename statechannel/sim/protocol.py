@@ -157,8 +157,6 @@ OUTAGE_STEPS = (4, 10, 25)
 
 
 class Late(NamedTuple):
-    """A record in flight to the log."""
-
     partition: int
     what: str
     key: bytes

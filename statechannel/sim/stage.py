@@ -91,7 +91,6 @@ class SimStage(ABC):
         return self.registry if topic is Topic.REGISTRY else (self.logs + self.unused)[partition]
 
     def add_partition(self) -> None:
-        """Kafka's topic gets a partition more."""
         log = self.logs[0]
         self.unused.append(SimLog(Topic.CHANNEL, len(self.logs) + len(self.unused), log.settings))
 

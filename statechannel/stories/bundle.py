@@ -146,7 +146,6 @@ class HistoryLine(NamedTuple):
 
 
 def history_line(record: RecordRead, judgement: Judgement) -> HistoryLine:
-    """One record as a line of history."""
     decoded = judgement.record
     place = (record.partition, record.offset, record.timestamp_ms, (record.key or b"").decode(errors="replace"))
     note = _note(judgement)

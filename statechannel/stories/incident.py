@@ -14,8 +14,6 @@ KEPT_MAX = 200
 
 
 class IncidentKind(StrEnum):
-    """Kind of an incident."""
-
     OWNER_LOST = "owner-lost"
     GAP = "gap"
     DECLINED = "declined"
@@ -117,7 +115,6 @@ class DeclineCount:
 
     @property
     def message(self) -> str:
-        """As a sentence."""
         times = "once" if self.times == 1 else f"{self.times} times"
         reason = f": {self.reason}" if self.reason else ""
         return f"{self.broker} declined bundles {times}, {self.bundle} the last{reason}"

@@ -96,7 +96,6 @@ class TimesHeard:
 
     @property
     def last_ms(self) -> int:
-        """The newest time."""
         self._sort()
         return self._times_ms[-1]
 
@@ -135,7 +134,6 @@ class WritersHeard:
     _last_ms: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
-        """Apply one valid heartbeat."""
         if self.since_ms is None:
             self.since_ms = 0 if record.offset == 0 else record.timestamp_ms
         if record.timestamp_ms < self.newest_ms:  # Kafka's clock was set back: no time that is still to come counts

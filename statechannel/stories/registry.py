@@ -225,7 +225,6 @@ class RegistryFold:
         self._listened = True
 
     def registry(self) -> Registry:
-        """The members as of now."""
         members, read_at_ms = self._members, self._now_ms
         unsure = self.unsure
         for broker in unsure:

@@ -58,17 +58,14 @@ class RequestStory:
 
     @property
     def broker(self) -> str | None:
-        """The broker that it names."""
         return self._text("broker")
 
     @property
     def destination(self) -> str | None:
-        """Where a bundle is to go."""
         return self._text("destination")
 
     @property
     def reason(self) -> str | None:
-        """Why, in the words of who asked."""
         reason = self.args.get("reason") or self.args.get("why")
         return reason if isinstance(reason, str) and reason else None
 
@@ -90,7 +87,6 @@ class RequestStory:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Facts of the reply."""
         facts = (self.outcome or {}).get("facts")
         return facts if isinstance(facts, Mapping) else {}
 
@@ -117,7 +113,6 @@ class RequestStory:
         return outcome.get("outcome") == "undetermined" and outcome.get("reason") == "timed-out"
 
     def is_open(self, at_ms: int) -> bool:
-        """Whether a broker may still reply."""
         return self.outcome is None and at_ms < self.deadline_ms
 
     def status(self, at_ms: int) -> str:
@@ -131,7 +126,6 @@ class RequestStory:
         return "asked" if self.deadline_ms >= at_ms else "expired"
 
     def is_to(self, extension: str, ask: str) -> bool:
-        """Whether it asks this of an extension."""
         return self.args.get("extension") == extension and self.args.get("ask") == ask
 
     def _text(self, name: str) -> str | None:
@@ -171,7 +165,6 @@ class RequestFold:
         self.dismissals: dict[tuple[str, str], Dismissal] = {}
 
     def take(self, records: Iterable[RecordRead]) -> None:
-        """Apply records of the topic, in order."""
         for record in records:
             item = request_record.decode(record.value, record.timestamp_ms)
             if isinstance(item, Request):
@@ -232,7 +225,6 @@ class Dismissal(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Who dismissed it, and why."""
         by = f" by {self.by}" if self.by else ""
         return f"{self.broker} was dismissed{by}{f': {self.why}' if self.why else ''}"
 
@@ -288,10 +280,8 @@ class PersonAction:
     question: bool = False
 
     def fields(self) -> dict[str, Any]:
-        """For the JSON output."""
         return asdict(self)
 
 
 def in_order(actions: Iterable[PersonAction]) -> list[PersonAction]:
-    """By log time."""
     return sorted(actions, key=lambda action: (action.at_ms, action.topic, action.offset))

@@ -145,7 +145,6 @@ class ChannelKit:
         return self.loop.run_until_complete(scenario)
 
     def close(self) -> None:
-        """End all brokers, without asking them, and the loop."""
         if self.loop.is_closed():
             return
         for broker in self._begun:
@@ -354,7 +353,6 @@ class ChannelKit:
         return seen.get(located) if isinstance(located, str) else None
 
     def owners(self) -> dict[str, str]:
-        """Broker by bundle, for all bundles that are served."""
         return {seen.bundle: seen.owner for seen in self._running_channel().picture().bundles if seen.owner is not None}
 
     # --- time -------------------------------------------------------------------------------------------------------

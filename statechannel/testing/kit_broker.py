@@ -106,8 +106,6 @@ class KitBroker:
 
 
 class KitLog:
-    """The log of a kit, for all brokers."""
-
     def __init__(self, stage: KitStage) -> None:
         self._stage = stage
 

@@ -111,7 +111,6 @@ class FindingList:
         self.calls = 0
 
     def add(self, code: HookPromise, message: str, *, hook: Hook | None, bundle: str) -> None:
-        """Note that a promise broke."""
         with self._lock:
             known = self._by_promise.get((code, hook))
             if known is None:

@@ -55,7 +55,6 @@ class LoopEvents(Events):
 
     @property
     def now_s(self) -> float:  # type: ignore[override]
-        """Seconds since the kit began."""
         return self._loop.time() - self._began_s
 
     def at(self, when_s: float, action: Action) -> None:

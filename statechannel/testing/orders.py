@@ -67,7 +67,6 @@ class OrderStage:
         )
 
     async def advance(self) -> None:
-        """Let time pass, and probe all bundles."""
         await asyncio.sleep(_REST_S)
         self.monitor.probe_all()
 

@@ -124,7 +124,6 @@ class HookReport(NamedTuple):
 
     @property
     def codes(self) -> frozenset[HookPromise]:
-        """Codes of the findings."""
         return frozenset(finding.code for finding in self.findings)
 
     def require(self) -> None:

@@ -74,7 +74,6 @@ class StoryStage(Generic[H]):
         return broker
 
     async def begin(self, *names: str, bundles: int = 4, **groups: dict[str, Any]) -> list[KitBroker]:
-        """Start brokers, and create the namespace."""
         brokers = [await self.open(name, **groups) for name in names]
         self.bundles = await self.kit.namespace(self._namespace, bundles)
         for monitor in self._all:

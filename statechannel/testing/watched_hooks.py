@@ -13,8 +13,6 @@ from statechannel.engine.effects import Hook
 
 
 class HookCall(NamedTuple):
-    """One call of a hook."""
-
     hook: Hook
     bundle: str
     arguments: tuple[Any, ...]

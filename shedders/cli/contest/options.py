@@ -66,7 +66,6 @@ def contender_names(values: Sequence[str]) -> str:
 
 
 def write_pictures(folder: Path, name: str, picture: Plot) -> list[Path]:
-    """Write a plot in all formats."""
     from shedders.contest.plots import FORMATS
 
     paths = [folder / f"{name}.{form}" for form in FORMATS]

@@ -162,7 +162,6 @@ class ClaimedRestart:
             raise self._refused(holder)
 
     def end(self) -> None:
-        """End the claim, so that another restart may begin."""
         self._write((), 0.0)
 
     def _write(self, brokers: Iterable[str], lease_s: float) -> int:

@@ -32,7 +32,6 @@ def key_of(broker: str) -> PolicyKey:
 
 
 def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
-    """Cordon policy of a broker, overrides excluded."""
     key = key_of(broker)
     entries = (entry for entry in effective.entries if entry.key == key and entry.force is not Force.LAPSED)
     return next(entries, None)

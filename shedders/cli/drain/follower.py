@@ -138,7 +138,6 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
 
 
 def require_alive(registry: Registry) -> None:
-    """Raise if no broker is alive."""
     if not registry.members.alive:
         raise CommandError(
             "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER

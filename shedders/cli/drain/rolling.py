@@ -97,7 +97,6 @@ class RestartProgress:
 
 
 def read_progress(connection: Connection, restart: str) -> RestartProgress:
-    """Read the progress of a restart from the log."""
     progress = RestartProgress()
     for request in extension_requests(connection, BALANCER, DRAIN):
         args = request.args
@@ -131,7 +130,6 @@ def next_broker(
 
 
 def bundle_counts(connection: Connection) -> Mapping[str, int]:
-    """Number of bundles by broker."""
     return BundleCounts(connection).refresh(force=True)
 
 
@@ -186,8 +184,6 @@ def require_argument(words: Sequence[str], broker: str) -> None:
 
 
 class Restart:
-    """Execution of one rolling restart by this command."""
-
     def __init__(self, connection: Connection, request: RestartRequest, bar: ProgressBars) -> None:
         self._connection = connection
         self._request = request
@@ -459,7 +455,6 @@ class Restart:
         return []
 
     def _cordoned_error(self, name: str, what: str, code: ExitCode = ExitCode.FAILED) -> CommandError:
-        """Error for a broker that was drained and stays cordoned."""
         hint = f"`statechannel uncordon {name}` lets it take bundles again."
         return self._stop_error(f"{what}; {name} stays cordoned", code, hint)
 

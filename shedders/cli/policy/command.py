@@ -79,7 +79,6 @@ def set_(
 def _write(
     connect: Connect, kind: PolicyKind, words: Sequence[str], until_ms: int | None, output: Output, **how: Any
 ) -> None:
-    """Write a policy; one with an end is an override."""
     name, rest = name_and_words(kind, _with_bundle(connect, kind, words))
     value, key = value_from(kind, rest), made_key(kind, name, override=until_ms is not None)
     report_result(put(connect(), key, value, until_ms=until_ms, **how), connect(), output)

@@ -217,7 +217,6 @@ class PolicyWriteResult:
 
     @property
     def author(self) -> Author | None:
-        """Who writes or deletes it."""
         if self.record is not None:
             return Author.parse(self.record.by)
         return None if self.note is None else Author.parse(self.note.by)

@@ -25,7 +25,6 @@ def shown(text: str | None, most: int = 160) -> str | None:
 
 
 def shown_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its texts as `shown`."""
     return {name: shown(value) if isinstance(value, str) else value for name, value in row.items()}
 
 

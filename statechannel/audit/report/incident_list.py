@@ -107,7 +107,6 @@ class LogIncidents:
             seen.add(broker)
 
     def _silences(self) -> Iterable[Incident]:
-        """Times in which no partition had a heartbeat."""
         parts = [beats.silences for beats in self._beats.values() if beats.writer is not None]
         common = list(parts[0]) if parts else []
         for other in parts[1:]:

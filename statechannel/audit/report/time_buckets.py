@@ -14,7 +14,6 @@ class ReportWindow(NamedTuple):
     until_ms: int | None = None
 
     def clamp(self, at_ms: int) -> int:
-        """The closest moment inside."""
         late = at_ms if self.since_ms is None else max(at_ms, self.since_ms)
         return late if self.until_ms is None else min(late, self.until_ms)
 
@@ -98,7 +97,6 @@ class TimeSums:
         self._sums: dict[int, dict[str, int]] = {}
 
     def reach(self, at_ms: int) -> None:
-        """Extend the span to this moment."""
         first, last = self._span or (at_ms, at_ms)
         self._span = min(first, at_ms), max(last, at_ms)
         width_ms = width_for(*self._span, self._points, self.width_ms)

@@ -172,7 +172,6 @@ class KeyTimeline:
         self.marks: list[TimelineMark] = []
 
     def add(self, mark: TimelineMark) -> None:
-        """Add one more, in log order."""
         self.records += 1
         if self.marks:
             mark.first_ms = max(mark.first_ms, self.marks[-1].last_ms)

@@ -86,7 +86,6 @@ class Endpoint:
 
     @property
     def port(self) -> int | None:
-        """The port that is open; None without one."""
         return None if self._server is None else int(self._server.server_port)
 
     def serve(self, port: int, address: str = "127.0.0.1") -> int:
@@ -113,7 +112,6 @@ class Endpoint:
             self._on_answer(path, status)
 
     def refused(self) -> None:
-        """Count a connection closed because of the limit."""
         if self._on_refused is not None:
             self._on_refused()
 

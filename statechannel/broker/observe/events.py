@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 
 class Level(IntEnum):
-    """Level of an event; the numbers are those of `logging`."""
-
     DEBUG = 10
     INFO = 20
     WARNING = 30

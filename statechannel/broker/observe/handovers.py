@@ -105,7 +105,6 @@ class HandoverTimings:
 
 
 def flow_of(record: Record) -> str:
-    """The flow as one of a few known values."""
     flow = record.text("flow")
     return flow if flow in FLOWS else "other"
 

@@ -71,5 +71,4 @@ class Stalls:
         return seen
 
     def to_json(self) -> dict[str, float]:
-        """Fields in milliseconds."""
         return {name.removesuffix("_s") + "_ms": value * 1000 for name, value in asdict(self.seen).items()}

@@ -76,6 +76,5 @@ class TopicConditions:
         self._metrics.set("heads_lost", len(self.first_offsets))
 
     def facts(self) -> TopicFacts:
-        """What is wrong, for conditions."""
         heads = {str(partition): offset for (_, partition), offset in self.first_offsets.items()}
         return {**NO_TOPIC_FACTS, "heads_lost": heads, "differences": [asdict(item) for item in self.differences]}

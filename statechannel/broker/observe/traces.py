@@ -191,7 +191,6 @@ class Traces:
         return {**self._common, "statechannel.operation": operation, **known}
 
     def close(self) -> None:
-        """Export the remaining spans, with a short time-out."""
         self._provider.force_flush(_CLOSE_MS)
         self._provider.shutdown()
 

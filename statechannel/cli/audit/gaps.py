@@ -30,8 +30,6 @@ from statechannel.stories.processes import EXPIRY_MS, Unheard
 
 
 class GapOrder(StrEnum):
-    """Order of the list."""
-
     TIME = "time"
     LENGTH = "length"
 

@@ -185,7 +185,6 @@ def gaps(gaps: Rows, shown: Rows, *, answer_lost: bool, selected: str = "", firs
 
 
 def gap_title(gaps: Rows) -> str:
-    """Number and lengths of gaps."""
     lengths, certain = array("q"), 0
     for gap in gaps:
         certain += gap["certain"]
@@ -203,7 +202,6 @@ def gap_title(gaps: Rows) -> str:
 
 
 def gap_columns(gaps: Collection[Mapping[str, Any]]) -> Sequence[str | Column | None]:
-    """Columns of a table of these gaps."""
     # Time Unassigned is mostly on request; where it is not, it says that no broker was asked to serve the bundle.
     waited = any(gap["unassigned_ms"] > gap["on_request_ms"] for gap in gaps)
     persons = any(gap.get("requested_by") for gap in gaps)

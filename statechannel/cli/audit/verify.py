@@ -46,8 +46,6 @@ TIMEOUT_S = 15.0
 
 @dataclass(slots=True)
 class _Asked:
-    """One replica."""
-
     endpoint: ReplicaEndpoint
     word: ReplicaWord | None = None
     error: str = ""
@@ -197,8 +195,6 @@ def verify_export(
 
 
 class _Side(NamedTuple):
-    """A file beside an export, or one that is missing."""
-
     path: Path
     header: ExportHeader | None
     status: SideStatus
@@ -271,7 +267,6 @@ def _named(sides: Sequence[_Side]) -> str:
 
 
 def _registered(connect: Connect, source: Source) -> list[str]:
-    """Endpoints of the live brokers."""
     if isinstance(source, ExportSource):
         raise AuditQuestionError(
             "An export file does not list the replicas.", hint="Name them: --replica http://HOST:PORT."
@@ -474,5 +469,4 @@ class ReplicaEndpoint:
 
 
 def endpoints_of(urls: Sequence[str], *, timeout_s: float) -> list[ReplicaEndpoint]:
-    """Endpoints by their addresses, each once."""
     return [ReplicaEndpoint(url, timeout_s=timeout_s) for url in dict.fromkeys(urls)]

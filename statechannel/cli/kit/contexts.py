@@ -37,7 +37,6 @@ class ClusterContext(BaseModel):
         return str(contexts_file().absolute().parent / Path(name).expanduser())
 
     def values(self) -> dict[str, dict[str, Any]]:
-        """Its settings, by group and name."""
         kafka = {"bootstrap_servers": self.bootstrap_servers, "properties_file": self.kafka_config}
         channel = {"name": self.channel} if self.channel else {}
         return {"kafka": {name: value for name, value in kafka.items() if value}, "channel": channel}

@@ -92,7 +92,6 @@ class Column(NamedTuple):
     of: str | Callable[[Any], object] | None = None
 
     def of_row(self, row: Any) -> object:
-        """Its cell of a row."""
         if callable(self.of):
             return self.of(row)
         name = self.of or self.title
@@ -100,7 +99,6 @@ class Column(NamedTuple):
 
 
 def toned(state: str | None) -> Cell | None:
-    """A state in the colour of its meaning."""
     return None if state is None else Cell(state, tone=_TONES.get(state))
 
 

@@ -59,14 +59,12 @@ _hidden = False
 
 
 def choose(output: Output) -> Output:
-    """Set the format of this run."""
     global _chosen  # noqa: PLW0603 - one run, one standard output
     _chosen = output
     return output
 
 
 def switch_colours_off() -> None:
-    """Print without colours from now on, as with NO_COLOR."""
     global _coloured  # noqa: PLW0603 - one run, one standard output
     _coloured = False
 
@@ -82,7 +80,6 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """Standard error, for progress and remarks."""
     return _console(sys.stderr)
 
 
@@ -159,7 +156,6 @@ def _as_text(value: object) -> object:
 
 
 def print_json_line(value: object) -> None:
-    """One line of JSON, flushed: for streams."""
     _note_printed()
     sys.stdout.write(_dumped(value, orjson.OPT_APPEND_NEWLINE))
     sys.stdout.flush()

@@ -250,7 +250,6 @@ def _refused(
 
 
 def user_at_host() -> str:
-    """Who runs this command, for people."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -115,7 +115,6 @@ def screen(output: Output, new_lines: NewLines | None = None) -> Iterator[Callab
 
 
 def print_whole(draw: Draw) -> None:
-    """Print a display with all its rows."""
     stdout().print(draw(sys.maxsize), crop=False)
 
 

@@ -155,7 +155,6 @@ def _colour(broker: Mapping[str, Any]) -> str:
 
 
 def _key(name: str) -> markupsafe.Markup:
-    """A key that wraps behind its slashes only."""
     parts = [markupsafe.escape(part) for part in name.split("/")]
     return markupsafe.Markup("/<wbr>").join(parts)
 
