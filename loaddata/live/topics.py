@@ -157,7 +157,6 @@ class KafkaSide:
             clocks=clocks,
         )
         self._writer: LightWriter | None = None
-        self._writer_failures = 0
         self._tombstones_written = 0
         self.leading = False
 
@@ -223,13 +222,8 @@ class KafkaSide:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def write(self, records: Sequence[ReportWrite]) -> None:
-        """Write records; a writer whose thread has ended is replaced."""
-        if not records or self._writer is None:
+        if self._writer is None:
             return
-        if not self._writer.alive:
-            self._writer_failures += 1
-            _log.error("the writer of load data had stopped (%s); a new one starts", self._writer.counts.last_error)
-            self._writer = self._make_writer()
         for record in records:
             self._writer.write(self._names[record.kind], record.key, record.value, record.headers)
 
@@ -294,9 +288,5 @@ class KafkaSide:
                 }
                 for kind, followed in ((ReportKind.BROKER_LOAD, self._loads), (ReportKind.TOP_BUNDLES, self._tops))
             },
-            "writer": {
-                "failures": self._writer_failures,
-                "tombstones": self._tombstones_written,
-                **({} if writer is None else writer.counts.to_json()),
-            },
+            "writer": {"tombstones": self._tombstones_written, **({} if writer is None else writer.counts.to_json())},
         }

@@ -30,13 +30,14 @@ from shedders.balancer.request_handlers import MoveChecks, RequestHandlers, Spli
 from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.balancer.splitting import Splitting
 from shedders.decisions.record import Inputs
-from shedders.decisions.topic import DecisionWriter, WriteCounts, WriterBounds
+from shedders.decisions.topic import DecisionWriter, WriteCounts
 from shedders.model.cluster import Cluster, Policies
 from shedders.policies.book import BookBounds
 from shedders.policies.effective import EffectivePolicies
 from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
 from shedders.policies.topic import look_at
 from statechannel.broker.changes import ChangesError
+from statechannel.kafka.light_topic import LightTuning
 from statechannel.kafka.topic_policy import SideTopic, decisions_topic, policies_topic
 from statechannel.kafka.topics import open_topics
 from statechannel.logger import SafeLogger
@@ -182,10 +183,9 @@ class BalancerExtension:
         self._writer = DecisionWriter(
             client,
             decision_topic,
-            bounds=WriterBounds(
-                self.settings.decision_queue_records,
-                self.settings.decision_delivery_timeout_ms,
-                self.settings.decision_writers_max,
+            tuning=LightTuning(
+                queue_records=self.settings.decision_queue_records,
+                delivery_timeout_ms=self.settings.decision_delivery_timeout_ms,
             ),
         )
         self._follower = PolicyFollower(

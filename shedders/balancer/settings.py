@@ -236,9 +236,6 @@ class BalancerSettings(SettingsGroup):
         ge=1_001,
         le=600_000,
     )
-    decision_writers_max: int = setting(
-        100, "Replacements of a failed writer of decisions; after these, none are written any more.", ge=0, le=1_000_000
-    )
     decision_close_timeout_s: float = setting(
         2.0, "Longest time for the last records when the broker shuts down.", ge=0, le=60
     )

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shedders.decisions.history import DecisionRead, RecallBounds, Want, decision_read, look_back
@@ -25,7 +26,7 @@ from shedders.decisions.record import (
 )
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.light_topic import LightTuning, LightWriter
+from statechannel.kafka.light_topic import LightCounts, LightTuning, LightWriter
 from statechannel.kafka.tail import side_tail
 from statechannel.kafka.topics import TopicAdmin
 from statechannel.protocol.log import RecordRead
@@ -40,41 +41,15 @@ _log = logging.getLogger(__name__)
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class WriterBounds:
-    """Limits of a writer.
-
-    Attributes:
-        queue_records: Records that may wait; beyond it the oldest is dropped, and counted.
-        delivery_timeout_ms: A record that Kafka has not taken by then is dropped, and counted.
-        replacements_max: How often a writer whose thread has ended is replaced; then nothing is written any more.
-    """
-
-    queue_records: int = 1_000
-    delivery_timeout_ms: int = 30_000
-    replacements_max: int = 100
-
-
 @dataclass(slots=True)
-class WriteCounts:
-    """What became of the records.
+class WriteCounts(LightCounts):
+    """Outcomes of the records.
 
     Attributes:
-        written: Confirmed.
-        dropped: Too many waited, or the writer was closed.
-        failed: Kafka refused them or did not take them in time; they may be in the log or not.
-        unwritable: They could not be encoded, or were too large.
+        unwritable: They could not be encoded, were too large, or no client could be made.
     """
 
-    written: int = 0
-    dropped: int = 0
-    failed: int = 0
     unwritable: int = 0
-    replacements: int = 0
-    last_error: str = ""
-
-    def to_json(self) -> dict[str, int | str]:
-        return asdict(self)
 
 
 class DecisionWriter:
@@ -85,48 +60,35 @@ class DecisionWriter:
         settings: ClientSettings,
         topic: SideTopic,
         *,
-        bounds: WriterBounds | None = None,
+        tuning: LightTuning | None = None,
         max_bytes: int = VALUE_MAX_BYTES,
         make_writer: Callable[..., LightWriter] = LightWriter,
     ) -> None:
-        self._settings = settings
         self._topic = topic.name
-        self._bounds = bounds or WriterBounds()
         self._max_bytes = max_bytes
-        self._make = make_writer
+        self._make = partial(make_writer, settings, tuning=tuning or LightTuning(delivery_timeout_ms=30_000))
         self._writer: LightWriter | None = None
-        self._past = WriteCounts()
-        self._closed = False
+        self._unwritable = 0
+        self._last_error = ""
 
     @property
     def counts(self) -> WriteCounts:
-        """Totals since the start, those of writers that were replaced included."""
-        past, now = self._past, None if self._writer is None else self._writer.counts
-        if now is None:
-            return WriteCounts(**asdict(past))
+        sent = LightCounts() if self._writer is None else self._writer.counts
         return WriteCounts(
-            past.written + now.written,
-            past.dropped + now.dropped,
-            past.failed + now.failed,
-            past.unwritable,
-            past.replacements,
-            now.last_error or past.last_error,
+            **{**asdict(sent), "last_error": sent.last_error or self._last_error}, unwritable=self._unwritable
         )
 
     def write(self, record: AnyRecord) -> bool:
-        """Queue a record; False if it was dropped at once."""
+        """Queue a record; False if it was dropped at once. The first one makes the client."""
         try:
             value = encode(record, self._max_bytes)
-        except UnwritableRecordError as error:
-            self._past.unwritable += 1
-            self._past.last_error = str(error)
+            self._writer = self._writer or self._make()
+        except (UnwritableRecordError, StateChannelError) as error:
+            self._unwritable += 1
+            self._last_error = str(error)
             _log.exception("a decision record cannot be written")
             return False
-        writer = self._ready()
-        if writer is None or not writer.write(self._topic, key_of(record), value):
-            self._past.dropped += 1
-            return False
-        return True
+        return self._writer.write(self._topic, key_of(record), value)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until every record has ended; False if the time ran out first."""
@@ -134,43 +96,7 @@ class DecisionWriter:
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """Flush, give up what is left, stop; True if nothing was left. Later records are dropped."""
-        self._closed = True
-        writer = self._writer
-        if writer is None:
-            return True
-        clean = writer.close(timeout_s)
-        self._keep(writer)
-        return clean
-
-    def _ready(self) -> LightWriter | None:
-        """The writer, created at the first record and replaced if its thread has ended."""
-        if self._closed or (self._writer is not None and self._writer.alive):
-            return None if self._closed else self._writer
-        if self._writer is not None:
-            if self._past.replacements >= self._bounds.replacements_max:
-                return None
-            _log.error("the writer of decisions had stopped (%s); a new one starts", self._writer.counts.last_error)
-            self._keep(self._writer)
-            self._past.replacements += 1
-        tuning = LightTuning(
-            queue_records=self._bounds.queue_records, delivery_timeout_ms=self._bounds.delivery_timeout_ms
-        )
-        try:
-            self._writer = self._make(self._settings, tuning=tuning)
-        except StateChannelError as error:
-            self._past.last_error = str(error)
-            _log.exception("the writer of decisions cannot be created")
-            return None
-        return self._writer
-
-    def _keep(self, writer: LightWriter) -> None:
-        """Add the counts of a writer that is closed."""
-        counts = writer.counts
-        self._past.written += counts.written
-        self._past.dropped += counts.dropped
-        self._past.failed += counts.failed
-        self._past.last_error = counts.last_error or self._past.last_error
-        self._writer = None
+        return self._writer is None or self._writer.close(timeout_s)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ _log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take 
 _IDLE_S = 0.5
 _REPORTS_S = 0.02
 _PURGE_S = 2.0
+_MENDED_S = 1.0
+"""Pause after an error of the client that is not one of a record."""
 _STALLED_AFTER_TIMEOUTS = 6
 """Delivery time-outs without a delivery after which a producer is replaced: Kafka is down, or the client is stuck."""
 
@@ -72,12 +74,14 @@ class LightCounts:
         written: Confirmed (with acks 0: sent).
         dropped: Too many waited; never sent.
         failed: Kafka refused them, or did not take them in time; they may be in the log or may not.
+        replaced: Producers that failed; their records count as failed.
     """
 
     taken: int = 0
     written: int = 0
     dropped: int = 0
     failed: int = 0
+    replaced: int = 0
     last_error: str = ""
 
     def to_json(self) -> dict[str, int | str]:
@@ -126,6 +130,7 @@ class LightWriter:
         """Queue a record; False if the writer is closed, and the record was not taken."""
         with self._changed:
             if self._closed:
+                self.counts.dropped += 1
                 return False
             self.counts.taken += 1
             if len(self._waiting) >= self._tuning.queue_records:
@@ -134,11 +139,6 @@ class LightWriter:
             self._waiting.append(_Waiting(topic, key, value, headers))
             self._changed.notify_all()
             return True
-
-    @property
-    def alive(self) -> bool:
-        """Whether its thread still runs; one that has ended takes no more records."""
-        return self._thread.is_alive()
 
     @property
     def unanswered(self) -> int:
@@ -154,7 +154,7 @@ class LightWriter:
         """Flush, give up what is left, stop; True if nothing was left. Later writes are refused."""
         with self._changed:
             self._closed = True
-        clean = self.flush(timeout_s) if self._thread.is_alive() else self.unanswered == 0
+        clean = self.flush(timeout_s)
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -166,17 +166,16 @@ class LightWriter:
         return make_client(self._make_producer, config, self._settings, "making the light producer")
 
     def _run(self) -> None:
-        try:
-            while not self._stopping:
+        while not self._stopping:
+            try:
                 self._step()
-            self._give_up()
-        except BaseException as error:  # the thread's end must not pass unseen
-            _log.exception("the light writer's thread ended")
-            with self._changed:
-                self._closed = True
-                self.counts.dropped += len(self._waiting)
-                self.counts.last_error = repr(error)
-                self._waiting.clear()
+                if self._fatal:
+                    self._replace()
+            except Exception as error:
+                _log.exception("the light writer failed")
+                self._fatal = repr(error)
+                time.sleep(_MENDED_S)
+        self._give_up()
 
     def _step(self) -> None:
         with self._changed:
@@ -190,8 +189,6 @@ class LightWriter:
                 self._take_back(batch[index:])
                 break
         self._poll(_REPORTS_S if self._in_flight else 0)
-        if self._fatal:
-            self._replace()
 
     def _poll(self, timeout_s: float) -> None:
         """Serve delivery reports; a fatal error is raised here as well as passed to `error_cb`."""
@@ -264,6 +261,7 @@ class LightWriter:
         """The client failed fatally: its records are given up, and a new one takes over."""
         _log.error("the light producer failed: %s", self._fatal)
         self._producer = self._open()
+        self.counts.replaced += 1
         self._delivered_s = time.monotonic()
         self._lose_in_flight(self._fatal)
         self._fatal = ""

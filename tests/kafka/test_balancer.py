@@ -17,12 +17,13 @@ from shedders.balancer.movers import EndedOperation
 from shedders.balancer.settings import configured
 from shedders.balancer.splitting import SplitRequester
 from shedders.decisions.record import DecisionRecord, OutcomeRecord
-from shedders.decisions.topic import DecisionReader, DecisionWriter, WriterBounds, newest_decision
+from shedders.decisions.topic import DecisionReader, DecisionWriter, newest_decision
 from shedders.model.cluster import Cluster
 from shedders.model.plan import SplitWanted
 from statechannel.api import Owned, StateChannel
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.light_topic import LightTuning
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import create_topics
 from statechannel.settings import load
@@ -180,7 +181,7 @@ def test_decisions_go_on_when_their_topic_is_deleted(kafka: Kafka, topic_prefix:
     """They are lost and counted; where the topic is made anew the next ones are in it."""
     client, topics = ClientSettings(kafka.bootstrap_servers), decisions_topic(topic_prefix)
     create_topics(client, topics, replication_factor=1)
-    writer = DecisionWriter(client, topics, bounds=WriterBounds(delivery_timeout_ms=20_000))
+    writer = DecisionWriter(client, topics, tuning=LightTuning(delivery_timeout_ms=20_000))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     try:
         assert writer.write(record(1))

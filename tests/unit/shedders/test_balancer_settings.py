@@ -5,7 +5,6 @@ import pytest
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.settings import BalancerSettings
 from shedders.decisions.builder import RecordBounds
-from shedders.decisions.topic import WriterBounds
 from shedders.model.profiles import UnknownProfileError
 from statechannel.kafka.topic_policy import DECISIONS_RETENTION_MS, DECISIONS_SEGMENT_MS
 
@@ -21,8 +20,6 @@ def test_what_is_written_down_is_bounded_as_the_parts_would_by_themselves() -> N
     assert BalancerSettings(record_bytes=20_000, text_chars=40).record_bounds() == RecordBounds(20_000, 40)
     assert settings.decisions_retention_s * 1_000 == DECISIONS_RETENTION_MS
     assert settings.decisions_segment_s * 1_000 == DECISIONS_SEGMENT_MS
-    assert settings.decision_queue_records == WriterBounds().queue_records
-    assert settings.decision_delivery_timeout_ms == WriterBounds().delivery_timeout_ms
 
 
 def test_the_manager_chooses_the_profile_where_nobody_names_one() -> None:
