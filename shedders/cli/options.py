@@ -1,15 +1,10 @@
-"""What commands of balancing share: options, the snapshot that `--snapshot` names, tables and files of results.
-
-The snapshot is a file, or a word under which a package offers snapshots (`live`). Such a package registers a `Load` under the
-entry point group `shedders.snapshots`; it is imported only when its word is used.
-"""
+"""What commands of balancing share: options, the snapshot that `--snapshot` names, tables and files of results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from shedders.snapshots.file import read_snapshot
 from shedders.snapshots.model import Snapshot
@@ -48,14 +43,8 @@ def print_remarks(snapshot_remarks: Iterable[str]) -> None:
         say(cell(f"note: {remark}"))
 
 
-SOURCES = "shedders.snapshots"
-
-Load = Callable[[Connect], Snapshot]
-"""Function that takes a snapshot of the cluster that the options of the command name."""
-
-
-def registered() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=SOURCES)}
+LIVE: Final = "live"
+"""Stands for a snapshot of the running cluster, in place of a file."""
 
 
 def snapshot_from(source: str, connect: Connect) -> Snapshot:
@@ -63,20 +52,14 @@ def snapshot_from(source: str, connect: Connect) -> Snapshot:
 
     Raises:
         SnapshotError: The file cannot be read, or is not a snapshot.
-        CommandError: The entry point of this word cannot be loaded.
+        StateChannelError: The topics of the running cluster cannot be read.
     """
-    point = registered().get(source)
-    if point is None:
+    if source != LIVE:
         return read_snapshot(Path(source))
-    try:
-        load: Load = point.load()
-    except (ImportError, AttributeError) as error:
-        raise CommandError(
-            f"`--snapshot {source}` ({point.value}) cannot be loaded: {error}",
-            hint="The package that registers it is broken or missing; install it again.",
-            code=ExitCode.FAILED,
-        ) from error
-    return load(connect)
+    # The Kafka client is not needed to read files.
+    from shedders.queries.live_source import live_at
+
+    return live_at(connect())
 
 
 def show_grid(grid: Grid, *, gap: bool = True) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.options import print_remarks, snapshot_from
+from shedders.cli.options import LIVE, print_remarks, snapshot_from
 from shedders.filters.rules import FilterSettings
 from shedders.model.amounts import count
 from shedders.model.strategy import KINDS, find, settings_of
@@ -41,10 +41,7 @@ def take(
     file: Annotated[Path | None, option("-o --out FILE", "Output file. Default: standard output.")] = None,
 ) -> None:
     """Take a snapshot of the cluster from its topics; no broker need run."""
-    # The Kafka client is not needed to read snapshots.
-    from shedders.queries.live_source import live
-
-    snapshot = live(connect)
+    snapshot = snapshot_from(LIVE, connect)
     print_remarks(remarks(snapshot, cluster_of(snapshot)))
     if file is None:
         sys.stdout.write(json_for_stdout(snapshot_bytes(snapshot).decode()))

@@ -27,8 +27,6 @@ LEAST_RATE = 1.0  # minimum message rate of a bundle in flight, so that idle one
 
 
 class LeastLongTermRateSettings(UsageSettings):
-    """Settings of `least-long-term-rate`."""
-
     overloaded_percent: float = Field(
         default=85.0,
         ge=0,

@@ -21,8 +21,6 @@ _ANY_RESOURCE = ResourceWeights(direct_memory=1.0)
 
 
 class LeastResourceUsageSettings(ReadingSettings):
-    """Settings of `least-resource-usage`."""
-
     difference_percent: float = Field(
         default=10.0,
         ge=0,

@@ -17,8 +17,6 @@ _JAVA_INT_MAX = 2**31 - 1
 
 
 class RoundRobinSettings(StrategySettings):
-    """Settings of `round-robin`."""
-
     upstream: bool = Field(default=False, description="Count as Pulsar 4.2.4 does, bit for bit.")
 
 

@@ -26,11 +26,6 @@ _AGAIN_S = 0.1
 _OPEN_ENDED = (AppendOutcomeUnknownError, KafkaUnavailableError)
 
 
-def policy_topic_exists(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> bool:
-    """Whether the topic of policies exists: it may not, until a policy is set."""
-    return topic.name in TopicAdmin(settings, timeout_s=timeout_s).describe([topic.name])
-
-
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
     """The topic as it is now.

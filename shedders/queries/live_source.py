@@ -1,8 +1,8 @@
-"""Load and placement by a cluster's topics: a list of loads, and snapshots (entry point group `shedders.snapshots`)."""
+"""Load and placement by a cluster's topics: a list of loads, and snapshots."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,13 @@ from shedders.balancer.snapshot_from_topics import (
 )
 from shedders.decisions.record import DecisionRecord
 from shedders.decisions.topic import is_cycle
-from shedders.policies.topic import policy_topic_exists, read_book
 from shedders.queries.decisions import balancer_settings, decision_reader
+from shedders.queries.policies import book_of
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from statechannel.engine.cluster_view import BundleSeen, seen_brokers, seen_bundle
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_topic import LightBatch, LightReader
-from statechannel.kafka.topic_policy import LoadTopics, policies_topic
+from statechannel.kafka.topic_policy import LoadTopics
 from statechannel.kafka.topics import TopicAdmin
 from statechannel.protocol.side_record import SideRecord
 from statechannel.protocol.verdict import Verdict
@@ -60,16 +60,8 @@ if TYPE_CHECKING:
     from statechannel.queries.connection import Connection
 
 
-LIVE = "live"
-
-
-def live(connect: Callable[[], Connection]) -> Snapshot:
-    """Take a snapshot of the cluster from its topics; raises as `live_at`."""
-    return live_at(connect())
-
-
 def live_at(connection: Connection) -> Snapshot:
-    """The same, of a connection.
+    """Take a snapshot of the cluster from its topics.
 
     Raises:
         KafkaAdapterError: Kafka is out of reach, or the channel does not exist.
@@ -164,13 +156,13 @@ def gather(connection: Connection) -> TopicContents:
     log = _Log()
     remarks: list[str] = []
     loads, tops = _load_topics(connection, settings.load, remarks)
-    standing_at = _policies(connection)
+    policies = book_of(connection)
     views = read_channel(connection, [log.observe])
     registry = read_registry(connection)
     at_ms = registry.read_at_ms
-    effective = None if standing_at is None else standing_at.at(at_ms)
+    effective = policies.at(at_ms)
     decision, choice = _decided(connection, settings, effective, remarks)
-    own = balanced_by(settings, {} if effective is None else effective.settings)
+    own = balanced_by(settings, effective.settings)
     leader = registry.leader
     if leader is None:
         remarks.append(
@@ -287,14 +279,6 @@ def _records(
             f"{newest.left_out} records of {name} were omitted: extensions.{NAME}.load.held_bytes or brokers_max is reached"
         )
     return newest.records
-
-
-def _policies(connection: Connection) -> Any:
-    topic = policies_topic(connection.topics.channel)
-    with naming_address(connection):
-        if not policy_topic_exists(connection.client, topic, timeout_s=connection.timeout_s):
-            return None
-        return read_book(connection.client, topic, timeout_s=connection.timeout_s)
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------

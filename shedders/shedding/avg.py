@@ -90,8 +90,6 @@ _MOST_HITS = 1_000_000
 
 
 class AvgSettings(UsageSettings, SheddingSettings):
-    """Settings of `avg`, for shedding and placement."""
-
     low_threshold: float = Field(
         default=15.0,
         ge=0,

@@ -18,8 +18,6 @@ from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of, refus
 
 
 class DeviationSettings(SheddingSettings):
-    """Settings of `deviation`."""
-
     measure: Literal["throughput", "rate"] = Field(
         default="throughput",
         description="The balanced quantity: bytes or messages a second (upstream leaves it to a subclass).",

@@ -18,8 +18,6 @@ MARGIN = 0.05
 
 
 class OverloadSettings(UsageSettings, SheddingSettings):
-    """Settings of `overload`."""
-
     overloaded_percent: float = Field(
         default=85.0,
         ge=0,

@@ -20,8 +20,6 @@ MARGIN = 0.05
 
 
 class ThresholdSettings(HistorySettings, SheddingSettings):
-    """Settings of `threshold`."""
-
     threshold_percent: float = Field(
         default=10.0,
         ge=0,
@@ -246,8 +244,6 @@ def _usage_text(usage: SmoothedUsage, mean: SmoothedUsage, threshold: float) -> 
 
 
 class RangeThresholdSettings(ThresholdSettings):
-    """Settings of `range-threshold`."""
-
     lower_boundary: bool = Field(default=True, description="Check the lower boundary; with upstream always.")
 
 

@@ -25,8 +25,6 @@ _NOTHING = 1e-6
 
 
 class UniformSettings(SheddingSettings):
-    """Settings of `uniform`."""
-
     max_rate_difference_percent: float = Field(
         default=50.0,
         description="Allowed difference of the message rates of the busiest and the idlest broker, in percent of the lower; 0 or "

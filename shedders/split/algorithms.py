@@ -18,8 +18,6 @@ _STEPS = 30
 
 
 class SplitFlowOrQpsSettings(StrategySettings):
-    """Settings of `flow-or-qps-equally-divide`."""
-
     upstream: bool = Field(
         default=False, description="Fill each part to its limit, as Pulsar does, rather than evenly."
     )
@@ -150,8 +148,6 @@ def _points(topics: Sequence[TopicLoad]) -> list[HashTraffic]:
 
 
 class SplitRangeSettings(StrategySettings):
-    """Settings of `range-equally-divide`."""
-
     upstream: bool = Field(
         default=False,
         description="Take 0xffffffff for the end of the ring, as Pulsar does, so that the last half is one hash short.",
@@ -198,8 +194,6 @@ Position = Annotated[int, BeforeValidator(_hash), Field(ge=0, le=FULL_UPPER, str
 
 
 class SplitSpecifiedSettings(StrategySettings):
-    """Settings of `specified-positions-divide`."""
-
     upstream: bool = Field(
         default=False, description="Keep duplicate hashes, as Pulsar does, although such a cut is refused."
     )
@@ -247,8 +241,6 @@ class SplitSpecified:
 
 
 class SplitTopicCountSettings(StrategySettings):
-    """Settings of `topic-count-equally-divide`."""
-
     upstream: bool = Field(
         default=False,
         description="Cut as Pulsar does if the topics in the middle have adjacent hashes, or the same one.",

@@ -1,11 +1,8 @@
-"""What others' packages may bring: a strategy that raises, and a snapshot from elsewhere."""
+"""What others' packages may bring: a strategy that raises."""
 
 from typing import ClassVar
 
 from shedders.model.strategy import StrategySettings
-from shedders.snapshots.cluster import snapshot_of
-from shedders.snapshots.model import Snapshot
-from tests.support.snapshots import Shape, cluster
 
 
 class Raising:
@@ -19,7 +16,3 @@ class Raising:
 
     def plan(self, cluster: object, memory: object) -> None:
         raise ZeroDivisionError("oh")
-
-
-def taken(connect: object) -> Snapshot:
-    return snapshot_of(cluster(1, Shape(brokers=2)))

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from click.testing import Result
 from pydantic import TypeAdapter
 
-from shedders.cli import options
 from shedders.conformance.checker import conform
 from shedders.model.cluster import IsolationPolicy, Policies
 from shedders.model.strategy import SHEDDING
@@ -322,23 +320,6 @@ def test_snapshot_schema(document: str, run: Run) -> None:
     schema = json.loads(run("snapshot", "schema", document).stdout)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["title"].lower() == document
-
-
-def test_snapshots_may_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-
-    points = [
-        EntryPoint("live", "tests.cli.raising_strategy:taken", options.SOURCES),
-        EntryPoint("off", "no.such:x", options.SOURCES),
-    ]
-    monkeypatch.setattr(options, "entry_points", lambda group: EntryPoints(points))
-    assert run("snapshot", "check", "live").stdout.startswith("live: 2 brokers, ")
-    refused(run("snapshot", "check", "off"), ExitCode.FAILED, "`--snapshot off` (no.such:x) cannot be loaded")
-    assert run("snapshot", "check", "./s.json").exit_code == 0
-
-
-def test_without_anybody_who_offers_it_live_is_a_file(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr(options, "entry_points", lambda group: EntryPoints())
-    refused(run("shed", "plan", "--snapshot", "live"), ExitCode.BAD_EXPORT, "live: it cannot be read")
 
 
 # --- strategy ---------------------------------------------------------------------------------------------------------

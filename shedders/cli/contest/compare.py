@@ -15,7 +15,7 @@ import orjson
 import typer
 
 from shedders.cli.contest.options import contender_names, need_extra, parse_seeds, write_pictures
-from shedders.cli.options import make_folder, registered, say_written, show_grid, snapshot_from, write_file
+from shedders.cli.options import LIVE, make_folder, say_written, show_grid, snapshot_from, write_file
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
@@ -131,7 +131,7 @@ def own_source(where: str, folder: Path, connect: Connect, *, hours: float) -> t
     """Trace source of a snapshot, and a contender: the settings that its cluster uses now.
 
     Args:
-        where: Path of the file, or a registered word, such as `live`.
+        where: Path of the file, or `live`.
         folder: A live snapshot is written there, for every process to read.
 
     Raises:
@@ -142,8 +142,8 @@ def own_source(where: str, folder: Path, connect: Connect, *, hours: float) -> t
 
     path, taken = Path(where), snapshot_from(where, connect)
     as_it_is = present(taken)
-    if where in registered():
-        path = folder / f"{where}-snapshot.json"
+    if where == LIVE:
+        path = folder / "live-snapshot.json"
         write_snapshot(taken, path)
     source = snapshot_source(path, hours=hours)
     # A snapshot without a trace is reported here, not by each run.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from shedders.balancer.active_strategies import checked
 from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
-from shedders.balancer.settings import NAME, configured
+from shedders.balancer.settings import NAME
 from shedders.model.amounts import are, count
 from shedders.model.cluster import Bundle, Cluster, IsolationPolicy
 from shedders.model.patterns import compiled
@@ -299,9 +299,9 @@ def _write(
 
 
 def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
-    values = dict(connection.settings.extensions.get(NAME, {}))
-    values.pop("enabled", None)
-    settings, held = configured(values), book.bounds
+    from shedders.queries.decisions import balancer_settings  # other uses of the module begin sooner without it
+
+    settings, held = balancer_settings(connection), book.bounds
     if (new and held.policies_max > settings.policies_max) or held.bytes_max > settings.policies_bytes:
         raise CommandError(
             f"there would be {held.policies_max} policies of {held.bytes_max} bytes; brokers hold at most "
