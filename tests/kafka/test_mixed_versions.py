@@ -41,12 +41,17 @@ class MixedCluster(BrokerCluster):
         assert result.returncode == 0, (result.stdout, result.stderr, self.logs())
         return json.loads(result.stdout)
 
-    def roll(self, newest: int, name: str) -> dict[str, Any]:
-        """A rolling restart of this broker into a version."""
+    def _asked(self) -> Path | None:
+        """The file by which the restart asks for a broker."""
+        return min(self.folder.glob("*.again"), default=None)
+
+    def roll(self, newest: int, *names: str) -> dict[str, Any]:
+        """A rolling restart of these brokers into a version."""
+        named = [part for name in names for part in ("--broker", name)]
         script = self.folder / "restart"
         script.write_text(f"#!/bin/sh\ntouch {self.folder}/$1.again\n")
         script.chmod(0o755)
-        command = [*NEWER, "rolling-restart", "--command", f"{script} {{broker}}", "--yes", "--broker", name]
+        command = [*NEWER, "rolling-restart", "--command", f"{script} {{broker}}", "--yes", *named]
         rolling = subprocess.Popen(
             [*command, *self.place, "--output", "json"],
             cwd=ROOT,
@@ -55,12 +60,13 @@ class MixedCluster(BrokerCluster):
             text=True,
         )
         self.commands.append(rolling)
-        asked = self.folder / f"{name}.again"
-        self.wait(lambda: asked.exists() or rolling.poll() is not None)
-        if asked.exists():
-            self.ended(name)
-            self.spawn_newer(name, newest)
-            asked.unlink()
+        for _ in names:
+            self.wait(lambda: self._asked() is not None or rolling.poll() is not None)
+            path = self._asked()
+            if path is not None:
+                path.unlink()
+                self.ended(path.stem)
+                self.spawn_newer(path.stem, newest)
         return dict(self.end(rolling)[0])
 
     def ended(self, name: str) -> None:
@@ -140,30 +146,31 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
 def test_a_rolling_restart_into_the_next_version_and_back_with_two_formats_in_the_log(
     kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    """Format 2 is the present one here, and the next version knows a third, which waits for `b2`."""
+    """Format 2 is the present one here, and the next version knows a third, which waits for `b3`."""
     with broker_cluster(MixedCluster(kafka, topic_prefix, tmp_path, FLAGS)) as mixed:
         mixed.start("old")
         bundles = mixed.create("t/n", 4, "old")
-        for name in ("b1", "b2"):
+        for name in ("b1", "b2", "b3"):
             mixed.spawn_newer(name)
-        mixed.wait(lambda: len(mixed.alive()) == 3)
+        mixed.wait(lambda: len(mixed.alive()) == 4)
         mixed.ended("old")  # it hands its bundles over
-        mixed.wait(lambda: all("format.changed" in mixed.log_of(name) for name in ("b1", "b2")))
+        mixed.wait(lambda: all("format.changed" in mixed.log_of(name) for name in ("b1", "b2", "b3")))
 
         for newest in (NEWER_FORMAT + 1, NEWER_FORMAT):
             owners = {row["bundle"]: row["owner"] for row in mixed.newer("bundles")["bundles"]}
-            if "b1" not in owners.values():
-                mixed.newer("transfer", bundles[0], "--dest", "b1", *WAIT)
-            held = max(1, list(owners.values()).count("b1"))
-            rolled = mixed.roll(newest, "b1")
-            assert [(row["broker"], row["moved"]) for row in rolled["restarted"]] == [("b1", held)]
+            held = sum(owner != "b3" for owner in owners.values())
+            rolled = mixed.roll(newest, "b1", "b2")
+            assert sorted(row["broker"] for row in rolled["restarted"]) == ["b1", "b2"]
+            assert sum(row["moved"] for row in rolled["restarted"]) <= 2 * held, (
+                "once, and twice from the first of the two"
+            )
             seen = {row["broker"]: row for row in mixed.newer("brokers")["brokers"] if row["broker"] != "old"}
             assert [(name, row["mode"], row["accepting"]) for name, row in sorted(seen.items())] == [
-                (name, "normal", True) for name in ("b1", "b2")
+                (name, "normal", True) for name in ("b1", "b2", "b3")
             ]
             owners = {row["bundle"]: row["owner"] for row in mixed.newer("bundles")["bundles"]}
             assert sorted(owners) == sorted(bundles)
-            assert set(owners.values()) <= {"b1", "b2"}
+            assert set(owners.values()) <= {"b1", "b2", "b3"}
             assert mixed.formats() == {1, NEWER_FORMAT}, "nobody writes what another broker cannot read"
             assert mixed("policy", "list")["policies"] == []
             assert not any("cannot read" in mixed.log_of(name) for name in seen)

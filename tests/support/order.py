@@ -45,7 +45,7 @@ FILES_S: dict[str, float] = {
     "tests/kafka/test_killed_in_debt.py": 40,
     "tests/kafka/test_light_topics.py": 35,
     "tests/kafka/test_membership_lane.py": 35,
-    "tests/kafka/test_mixed_versions.py": 95,
+    "tests/kafka/test_mixed_versions.py": 120,
     "tests/kafka/test_move_channel.py": 60,
     "tests/kafka/test_partitions_execution.py": 150,
     "tests/kafka/test_partitions_log_dirs.py": 40,
