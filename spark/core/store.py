@@ -48,11 +48,7 @@ class Pointer:
 
 
 class Folder:
-    """A folder of any file system that pyarrow knows.
-
-    Raises:
-        TableFormatError: The place is none.
-    """
+    """A folder of any file system that pyarrow knows; a TableFormatError where the place is none."""
 
     def __init__(self, place: str) -> None:
         self.uri = as_uri(place)

@@ -58,7 +58,7 @@ class Streaming:
         """Options of a source, but for its topics and where it begins.
 
         Args:
-            may_lose: What is gone from the log is no error: retention may delete it, or the job looks for it itself.
+            may_lose: Records that are gone from the log do not end it: retention may delete them, or the job looks itself.
         """
         options = self.kafka() | {"failOnDataLoss": str(not may_lose).lower(), "includeHeaders": "true"}
         if self.max_offsets_per_trigger is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,10 +161,3 @@ class Job:
         expected = sorted((r.partition, r.offset, r.key, r.value) for r in read)
         assert [(row["partition"], row["offset"], row["key"], row["value"]) for row in rows] == expected
         assert {(row["partition"], row["offset"]): row["verdict"] for row in rows} == verdicts
-
-
-def again(job: Job, folder: Path) -> Job:
-    """The same table with another checkpoint: as if the old one was lost."""
-    folder.mkdir()
-    (folder / "table").symlink_to(job.folder / "table", target_is_directory=True)
-    return replace(job, folder=folder)

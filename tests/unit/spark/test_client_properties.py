@@ -10,6 +10,7 @@ from statechannel.kafka.client_settings import ClientSettings
 
 FILES = {"/ca.pem": "AUTHORITY", "/me.pem": "CHAIN", "/me.key": "KEY"}
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+KERBEROS = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -72,6 +73,7 @@ def test_any_password_arrives(password):
         ),
         ({"ssl.endpoint.identification.algorithm": "none"}, {"ssl.endpoint.identification.algorithm": ""}),
         ({"ssl.endpoint.identification.algorithm": "https"}, {"ssl.endpoint.identification.algorithm": "https"}),
+        (KERBEROS, KERBEROS),
         ({"fetch.wait.max.ms": "5", "client.rack": "r1"}, {"client.rack": "r1"}),
         ({}, {}),
     ],
@@ -100,11 +102,6 @@ def test_a_mechanism_that_cannot_be_translated(mechanism):
     assert "--kafka-option sasl.jaas.config" in error.value.hint
     result = options({"sasl.mechanism": mechanism}, {"sasl.jaas.config": "own;"})
     assert result == {"sasl.mechanism": mechanism, "sasl.jaas.config": "own;"}
-
-
-def test_kerberos_has_its_settings_outside():
-    given = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": "kafka"}
-    assert options(given) == given
 
 
 def test_what_java_is_told_wins():

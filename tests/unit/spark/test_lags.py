@@ -5,17 +5,17 @@ import pytest
 from spark.core.metrics import lags, parse_offsets
 
 
-def test_lag_is_what_is_left_of_each_partition():
-    read_to = '{"bundle-state":{"0":40,"1":7}}'
-    assert lags(read_to, '{"bundle-state":{"0":100,"1":7}}') == {("bundle-state", 0): 60, ("bundle-state", 1): 0}
-
-
-def test_a_log_that_was_cut_short_has_no_negative_lag():
-    assert lags('{"a":{"0":40}}', '{"a":{"0":3}}') == {("a", 0): 0}
-
-
-def test_a_partition_that_was_not_read_is_left_out():
-    assert lags('{"a":{"0":40}}', '{"a":{"0":50,"1":5}}') == {("a", 0): 10}
+@pytest.mark.parametrize(
+    ("read_to", "end", "lag"),
+    [
+        ('{"a":{"0":40,"1":7}}', '{"a":{"0":100,"1":7}}', {("a", 0): 60, ("a", 1): 0}),
+        ('{"a":{"0":40}}', '{"a":{"0":3}}', {("a", 0): 0}),
+        ('{"a":{"0":40}}', '{"a":{"0":50,"1":5}}', {("a", 0): 10}),
+    ],
+    ids=["what is left", "a log that was cut short", "a partition that was not read"],
+)
+def test_lag(read_to, end, lag):
+    assert lags(read_to, end) == lag
 
 
 @pytest.mark.parametrize(

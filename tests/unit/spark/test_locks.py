@@ -86,11 +86,6 @@ def test_a_lock_whose_text_has_no_room_is_a_lock(tmp_path):
         pytest.fail("two jobs on one folder")
 
 
-def test_twice_in_one_process_is_refused_too(tmp_path):
-    with only_job("mine", [tmp_path / "a"]), pytest.raises(JobInUseError), only_job("again", [tmp_path / "a"]):
-        pytest.fail("two jobs on one folder")
-
-
 def test_a_folder_named_twice_is_locked_once_and_places_elsewhere_are_passed_over(tmp_path):
     with only_job("mine", [tmp_path / "a", (tmp_path / "a").as_uri(), None, "s3://bucket/table"]):
         assert [path.name for path in tmp_path.iterdir()] == [".a.lock"]

@@ -56,13 +56,6 @@ def test_who_comes_late_does_not_clear_what_counts(store):
     assert (store.folder(1) / "part.parquet").read() == b"newest"
 
 
-def test_the_table_was_taken_away_meanwhile(store):
-    first = publish(store, None)
-    store.root.remove()
-    with pytest.raises(TableChangedError):
-        store.publish(first, {})
-
-
 def test_a_writer_that_died_before_the_pointer_leaves_nothing(store):
     first = publish(store, None)
     _, folder = store.begin(first)
