@@ -42,16 +42,6 @@ class GapReason(StrEnum):
     OTHER = "other"
 
 
-GAP_TEXTS: Final[Mapping[GapReason, str]] = {
-    GapReason.OWNER_LOST: "owner lost",
-    GapReason.REPAIR: "repaired by the leader",
-    GapReason.TRANSFER: "transfer",
-    GapReason.UNLOAD: "unload",
-    GapReason.SPLIT: "split",
-    GapReason.OTHER: "another change",
-}
-
-
 @dataclass(slots=True)
 class PageEvent:
     """One event, or several of one cause.
@@ -95,9 +85,8 @@ class PageEvent:
         if self.kind is not PageEventKind.GAP:
             return _SENTENCES[self.kind](self, subject)
         bundles = "1 bundle" if self.count == 1 else f"{self.count:,} bundles"
-        how = GAP_TEXTS[GapReason(self.cause)]
         whose = f"of {self.subject} " if self.subject else ""
-        return f"{bundles} {whose}without owner: {how}"
+        return f"{bundles} {whose}without owner: {self.cause.replace('-', ' ')}"
 
 
 _SENTENCES: Final[Mapping[PageEventKind, Callable[[PageEvent, str], str]]] = {
