@@ -11,18 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
-from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from statechannel.cli.main import app
 from statechannel.clocks import now_ms
-from statechannel.kafka.topic_policy import ChannelTopics
-from statechannel.protocol.log import Topic
 from tests.support.broker_cluster import WAIT_S, BrokerCluster, broker_cluster
 from tests.support.browsers import browser_or_skip, running_browser
 from tests.support.kafka_lanes import Kafka
 
-JUNK = 300
 BUNDLES = 24
 """So many that each broker has some."""
 
@@ -69,15 +65,6 @@ def seen(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[See
             console.send_signal(signal.SIGINT)
             console.communicate(timeout=WAIT_S)
             assert console.returncode == 0
-
-
-def test_junk_on_the_channel_is_named(seen: SeenCluster) -> None:
-    seen.shows("#head", "3 of 3 caught up, none differs")
-    producer = Producer({"bootstrap.servers": seen.cluster.bootstrap})
-    for number in range(JUNK):
-        producer.produce(ChannelTopics(seen.cluster.channel).names[Topic.CHANNEL], b"\xff junk %d" % number, b"t/n", 0)
-    assert producer.flush(WAIT_S) == 0
-    seen.shows("#problem-rows", f"junk on the channel: {JUNK} records")
 
 
 def test_a_killed_leader_is_named_with_its_bundles_and_who_leads_now(seen: SeenCluster) -> None:

@@ -16,6 +16,8 @@ EVENTS_MAX: Final = 100
 _TOGETHER_MS: Final = 10_000
 """Gaps of one cause that begin within this time of the last one are one event."""
 _OPEN_MAX: Final = 200_000
+_OWNER_LOST: Final = "owner-lost"
+_FLOWS: Final = frozenset({"repair", "transfer", "unload", "split"})
 
 
 class PageEventKind(StrEnum):
@@ -31,30 +33,15 @@ class PageEventKind(StrEnum):
     MODE = "mode"
 
 
-class GapReason(StrEnum):
-    """Why a bundle was without owner."""
-
-    OWNER_LOST = "owner-lost"
-    REPAIR = "repair"
-    TRANSFER = "transfer"
-    UNLOAD = "unload"
-    SPLIT = "split"
-    OTHER = "other"
-
-
 @dataclass(slots=True)
 class PageEvent:
     """One event, or several of one cause.
 
     Attributes:
-        at_ms: When it began.
         last_ms: When the newest of them began.
-        subject: The broker concerned.
-        cause: A `GapReason`, or the new mode.
-        count: Number of bundles.
+        cause: Why a bundle was without owner, or the new mode.
         open: Of them without owner still.
         longest_ms: The longest gap that has ended.
-        place: Number of the first change.
     """
 
     number: int
@@ -131,14 +118,14 @@ class PageEvents:
                 self._group(step, PageEventKind.SPLIT, "split", before, step.at_ms)
             elif step.note.lost is not None and after is not None and before != after:
                 # Its owner was lost, and one record gave it to the next.
-                event = self._group(step, PageEventKind.GAP, GapReason.OWNER_LOST, step.note.lost, _lost_ms(step))
+                event = self._group(step, PageEventKind.GAP, _OWNER_LOST, step.note.lost, _lost_ms(step))
                 event.longest_ms = max(event.longest_ms, step.at_ms - _lost_ms(step))
 
     def _begin(self, step: BundleStep, owner: str) -> None:
         if len(self._gaps) >= _OPEN_MAX:
             return
         cause, since_ms = _cause_of(step), step.at_ms
-        if cause is GapReason.OWNER_LOST:
+        if cause is _OWNER_LOST:
             since_ms, owner = _lost_ms(step), step.note.lost or owner
         event = self._group(step, PageEventKind.GAP, cause, owner, since_ms)
         event.open += 1
@@ -232,8 +219,7 @@ def _lost_ms(step: BundleStep) -> int:
     return step.at_ms if heard_ms is None else min(heard_ms, step.at_ms)
 
 
-def _cause_of(step: BundleStep) -> GapReason:
+def _cause_of(step: BundleStep) -> str:
     if step.note.lost is not None:
-        return GapReason.OWNER_LOST
-    known = [reason for reason in GapReason if reason == step.note.flow]
-    return known[0] if known else GapReason.OTHER
+        return _OWNER_LOST
+    return step.note.flow if step.note.flow in _FLOWS else "other"

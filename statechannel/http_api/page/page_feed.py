@@ -160,11 +160,8 @@ class PageFeed:
     """Feeds all open pages.
 
     Attributes:
-        view: What the pages show.
-        readers: Number of open pages.
         topics: Readers of sections that are read from topics now and then, by name.
         past_topics: Readers of the same sections as of a moment (ms since 1970).
-        operations: Rows of the newest requests.
     """
 
     def __init__(self, source: PageSource, settings: Settings) -> None:

@@ -65,10 +65,6 @@ class PageView:
     """The page's state.
 
     Attributes:
-        journal: States of bundles and their newest changes.
-        events: What has happened.
-        members: What was heard of the members, and when.
-        changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
         cordons: Rows of `/v1/cordons` by broker, as they were read last.
         heat: None before the first look.

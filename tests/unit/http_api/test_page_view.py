@@ -15,7 +15,7 @@ from statechannel.http_api.page.bundle_table import BundleStart, ChangeJournal, 
 from statechannel.http_api.page.heat_map import ROWS_MAX, UNASKED, UNSERVED, RowLayout, heat_map_of
 from statechannel.http_api.page.page_facts import FLAPS, ReadElsewhere
 from statechannel.http_api.page.page_feed import PageFeed
-from statechannel.http_api.page.page_routes import BundleRowsQuery, assets, bundle_rows
+from statechannel.http_api.page.page_routes import BundleRowsQuery, bundle_rows
 from statechannel.http_api.page.page_view import PageView
 from statechannel.http_api.page.past_page import difference
 from statechannel.http_api.problems import ProblemError
@@ -531,18 +531,6 @@ def test_no_heartbeat_that_counts_as_one_keeps_the_page_from_being_sent(heartbea
         rows = broker_rows(members, {}, {0: 5, 1: 2**63 - 1}, lambda _: 1)
         view.look(look_of(rows, at_ms=at_ms))
         assert {row["broker"] for row in orjson.loads(orjson.dumps(view.sections()))["brokers"]} == set(members.alive)
-
-
-async def test_names_of_files_that_are_not_there_are_not_kept():
-    async with rigged() as (_, client):
-        for number in range(20):
-            assert (await client.get(f"/page/x{number}.js")).status_code == 404
-        assert (await client.get("/page/__init__.py")).status_code == 404
-        for name in ("page.html", "shared.css", "main.js", "icon.svg"):
-            answer = await client.get(f"/page/{name}")
-            assert answer.status_code == 200
-            assert answer.content
-    assert assets.cache_info().currsize == 1
 
 
 @pytest.mark.parametrize(
