@@ -99,7 +99,7 @@ class HeatCell(NamedTuple):
 
     @property
     def fields(self) -> tuple[int, ...]:
-            return *self.owners[:2], self.changes, *self.owners[2:]
+        return *self.owners[:2], self.changes, *self.owners[2:]
 
 
 class RangeHeatMap:

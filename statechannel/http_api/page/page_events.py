@@ -135,6 +135,9 @@ class PageEvents:
         gap = self._gaps.pop(step.key, None)
         if gap is not None:
             gap.event.open -= 1
+            if step.after is None and step.note.flow != "split":
+                gap.event.cause = "deletion"  # of its namespace: it is no gap, as nobody asks for it
+                return
             gap.event.longest_ms = max(gap.event.longest_ms, step.at_ms - gap.since_ms)
 
     def forget_gaps(self) -> None:

@@ -494,12 +494,16 @@ def test_bundles_that_are_read_again_bring_nothing_of_their_former_keys():
 
 
 def test_a_namespace_that_is_deleted_is_not_counted():
-    view = begun()
-    view.take([change(0, "acme/orders", State.DELETED)])
+    view = begun(Holding(State.ASSIGNED, "b1"))
+    view.take([change(0, BUNDLES[0], State.RELEASING, "b1", flow="unload", at_ms=1_000)])
+    view.take([change(1, BUNDLES[0], State.UNASSIGNED, flow="unload", at_ms=1_050)])
+    view.take([change(2, "acme/orders", State.DELETED, at_ms=90_000)])
     view.look(look_of([broker_row("b1")], at_ms=10_000))
+    (event,) = view.sections()["events"]
+    assert (event["cause"], event["longest_ms"], event["open"]) == ("deletion", 0, 0), "nobody asked for it any more"
     head = view.sections()["head"]
     assert (head["bundles"], head["namespaces"]) == (0, 0)
-    view.take([change(1, "acme/orders", State.ACTIVE, derived=[Derived(BUNDLES[0], State.UNASSIGNED, 1, None)])])
+    view.take([change(3, "acme/orders", State.ACTIVE, derived=[Derived(BUNDLES[0], State.UNASSIGNED, 1, None)])])
     assert view.sections()["head"]["namespaces"] == 1
 
 
