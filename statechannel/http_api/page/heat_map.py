@@ -89,8 +89,8 @@ class HeatCell(NamedTuple):
     """One row in one column.
 
     Attributes:
-        owners: By turns the number of a broker, UNASKED or UNSERVED, and how many bundles of the row it has: first
-            UNSERVED, so that no merging of bundles hides a gap, then whoever has most.
+        owners: In pairs the number of a broker, UNASKED or UNSERVED, and how many bundles of the row it has: first
+            UNSERVED, so that no merging of bundles hides a gap, then who has most.
         changes: How often, in that time, one of its bundles got another owner: also where it is back at its end.
     """
 
@@ -257,7 +257,7 @@ def _in_order(counts: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def _unserved(cell: HeatCell, bundles: Mapping[int, int]) -> HeatCell:
-    """The same where so many bundles of these owners were not served."""
+    """The same where that number of bundles of these owners was not served."""
     counts = Counter(dict(zip(cell.owners[::2], cell.owners[1::2], strict=True)))
     for owner, number in bundles.items():
         if owner != UNSERVED:
