@@ -145,7 +145,7 @@ class _Endpoint:
             if self._route.acts:
                 self._log_action(call, request)
             answer = await self._answer(call, request)
-            if self._is_open(answer):
+            if isinstance(answer.document, dict) and answer.document.get("answer") == PENDING:
                 answer.document["leader_api"] = await self._leader_api()
         except ProblemError as problem:
             if problem.for_leader:
@@ -161,11 +161,6 @@ class _Endpoint:
         if isinstance(answer.document, Response):
             return partial(self._stream, answer.document, request)
         return Response(dumped(answer.document), answer.status, dict(answer.headers), JSON)
-
-    @staticmethod
-    def _is_open(answer: ApiAnswer) -> bool:
-        """Whether it has a request that is under way."""
-        return isinstance(answer.document, dict) and answer.document.get("answer") == PENDING
 
     async def _leader_api(self) -> str | None:
         if self._leader is None:

@@ -30,11 +30,7 @@ _WATCH = """() => {
 
 
 class PageProcess:
-    """The process that serves the page.
-
-    Args:
-        bundles: Number of live bundles.
-    """
+    """The process that serves the page."""
 
     def __init__(self, bundles: int) -> None:
         command = [sys.executable, "-m", "tests.bench.page_process", str(bundles)]
@@ -62,11 +58,7 @@ class PageProcess:
 
 @contextmanager
 def readers(url: str, number: int) -> Iterator[list[int]]:
-    """Pages that only read the stream, in a thread of their own.
-
-    Yields:
-        Bytes that each of them has read.
-    """
+    """Pages that only read the stream, in a thread of their own; yields the bytes that each of them has read."""
     read_bytes = [0] * number
     loop, begun = asyncio.new_event_loop(), threading.Event()
 

@@ -163,26 +163,6 @@ def test_the_page_goes_back_in_time_and_compares(browser):
         assert seen.errors == []
 
 
-def test_moments_that_are_in_the_log_alone_are_compared(browser):
-    with quiet_world(page_past_max=0) as world, opened(browser, world) as seen:
-        page = seen.page
-
-        def go(offset):
-            page.fill("#time-at", f"0:{offset}")
-            page.press("#time-at", "Enter")
-            seen.shows("#time-text", "read from the log")
-
-        go(len(world.log) - 1)
-        page.click("#time-mark")
-        seen.shows("#time-text", "is marked")
-        go(64)  # each bundle has its first owner, and the moves to b1 are still to come
-        page.click("#time-mark")
-        seen.shows("#time-text", "4 bundles have another owner")
-        seen.shows("#time-body", "b1: 8 to 12 bundles")
-        assert page.inner_text("#time-text").count("read from the log") == 2
-        assert seen.errors == []
-
-
 def test_the_past_shows_nothing_of_the_present(browser):
     with quiet_world(page_topics_s=1) as world:
         load = dict.fromkeys(

@@ -266,13 +266,9 @@ class LiveBundleTable:
 
 
 class ChangeJournal:
-    """The table now, and the newest changes, each with the state before it.
-
-    Args:
-        most: Number of steps that are kept.
+    """The table now, and the newest changes (`most`), each with the state before it.
 
     Attributes:
-        place: Number of the newest change.
         whole_from: The page can be shown as of this place, or later.
         is_whole: Every change since the log began is there.
         positions: The next offset of each partition.

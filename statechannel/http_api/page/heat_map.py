@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from statechannel.http_api.page.bundle_table import BundleStep, ChangeJournal, Holding, LiveBundleTable
 
 ROWS_MAX: Final = 2_048
-ROWS_WITHIN_MAX: Final = 4_096
-"""Rows of a map of a part of the bundles."""
 COLUMNS_MAX: Final = 120
 UNASKED: Final = -1
 """No broker has it: it was not looked up, or it waits for the next lookup."""
@@ -48,7 +46,7 @@ class RowLayout:
         parts = [(number, *table.span(number)) for number in order]
         most = ROWS_MAX
         if within is not None:
-            most, (start, end) = ROWS_WITHIN_MAX, within
+            most, (start, end) = 2 * ROWS_MAX, within
             parts = [(number, table.place_of(number, start), table.place_of(number, end)) for number in order]
         self.bundles = sum(last - first for _, first, last in parts)
         step = max(1, -(-self.bundles // most))
@@ -91,8 +89,8 @@ class HeatCell(NamedTuple):
     """One row in one column.
 
     Attributes:
-        owners: By turns the number of a broker, UNASKED or UNSERVED, and how many bundles of the row it has: first
-            UNSERVED, so that no merging of bundles hides a gap, then whoever has most.
+        owners: In pairs the number of a broker, UNASKED or UNSERVED, and how many bundles of the row it has: first
+            UNSERVED, so that no merging of bundles hides a gap, then who has most.
         changes: How often, in that time, one of its bundles got another owner: also where it is back at its end.
     """
 
@@ -101,16 +99,11 @@ class HeatCell(NamedTuple):
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """As the page has it."""
         return *self.owners[:2], self.changes, *self.owners[2:]
 
 
 class RangeHeatMap:
     """Columns of a layout, the newest last, which is still open.
-
-    Args:
-        width_ms: Of a column.
-        at_ms: Log time of the newest column.
 
     Attributes:
         owners: Names of brokers by number; only ever grows: `fits` says when a new map is due.
@@ -264,7 +257,7 @@ def _in_order(counts: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def _unserved(cell: HeatCell, bundles: Mapping[int, int]) -> HeatCell:
-    """The same where so many bundles of these owners were not served."""
+    """The same where that number of bundles of these owners was not served."""
     counts = Counter(dict(zip(cell.owners[::2], cell.owners[1::2], strict=True)))
     for owner, number in bundles.items():
         if owner != UNSERVED:
@@ -299,7 +292,6 @@ def heat_map_of(
         now_ms: End of the newest column.
         until: Number of the last change that is taken; None: all.
         losses: The brokers that are lost from each time on, the oldest first.
-        within: As `RowLayout` takes it.
     """
     layout = RowLayout(journal.table, within)
     before = journal.as_of(journal.whole_from)

@@ -16,6 +16,8 @@ EVENTS_MAX: Final = 100
 _TOGETHER_MS: Final = 10_000
 """Gaps of one cause that begin within this time of the last one are one event."""
 _OPEN_MAX: Final = 200_000
+_OWNER_LOST: Final = "owner-lost"
+_FLOWS: Final = frozenset({"repair", "transfer", "unload", "split"})
 
 
 class PageEventKind(StrEnum):
@@ -31,40 +33,15 @@ class PageEventKind(StrEnum):
     MODE = "mode"
 
 
-class GapReason(StrEnum):
-    """Why a bundle was without owner."""
-
-    OWNER_LOST = "owner-lost"
-    REPAIR = "repair"
-    TRANSFER = "transfer"
-    UNLOAD = "unload"
-    SPLIT = "split"
-    OTHER = "other"
-
-
-GAP_TEXTS: Final[Mapping[GapReason, str]] = {
-    GapReason.OWNER_LOST: "owner lost",
-    GapReason.REPAIR: "repaired by the leader",
-    GapReason.TRANSFER: "transfer",
-    GapReason.UNLOAD: "unload",
-    GapReason.SPLIT: "split",
-    GapReason.OTHER: "another change",
-}
-
-
 @dataclass(slots=True)
 class PageEvent:
     """One event, or several of one cause.
 
     Attributes:
-        at_ms: When it began.
         last_ms: When the newest of them began.
-        subject: The broker concerned.
-        cause: A `GapReason`, or the new mode.
-        count: Number of bundles.
+        cause: Why a bundle was without owner, or the new mode.
         open: Of them without owner still.
         longest_ms: The longest gap that has ended.
-        place: Number of the first change.
     """
 
     number: int
@@ -95,9 +72,8 @@ class PageEvent:
         if self.kind is not PageEventKind.GAP:
             return _SENTENCES[self.kind](self, subject)
         bundles = "1 bundle" if self.count == 1 else f"{self.count:,} bundles"
-        how = GAP_TEXTS[GapReason(self.cause)]
         whose = f"of {self.subject} " if self.subject else ""
-        return f"{bundles} {whose}without owner: {how}"
+        return f"{bundles} {whose}without owner: {self.cause.replace('-', ' ')}"
 
 
 _SENTENCES: Final[Mapping[PageEventKind, Callable[[PageEvent, str], str]]] = {
@@ -142,14 +118,14 @@ class PageEvents:
                 self._group(step, PageEventKind.SPLIT, "split", before, step.at_ms)
             elif step.note.lost is not None and after is not None and before != after:
                 # Its owner was lost, and one record gave it to the next.
-                event = self._group(step, PageEventKind.GAP, GapReason.OWNER_LOST, step.note.lost, _lost_ms(step))
+                event = self._group(step, PageEventKind.GAP, _OWNER_LOST, step.note.lost, _lost_ms(step))
                 event.longest_ms = max(event.longest_ms, step.at_ms - _lost_ms(step))
 
     def _begin(self, step: BundleStep, owner: str) -> None:
         if len(self._gaps) >= _OPEN_MAX:
             return
         cause, since_ms = _cause_of(step), step.at_ms
-        if cause is GapReason.OWNER_LOST:
+        if cause is _OWNER_LOST:
             since_ms, owner = _lost_ms(step), step.note.lost or owner
         event = self._group(step, PageEventKind.GAP, cause, owner, since_ms)
         event.open += 1
@@ -159,6 +135,9 @@ class PageEvents:
         gap = self._gaps.pop(step.key, None)
         if gap is not None:
             gap.event.open -= 1
+            if step.after is None and step.note.flow != "split":
+                gap.event.cause = "deletion"  # of its namespace: it is no gap, as nobody asks for it
+                return
             gap.event.longest_ms = max(gap.event.longest_ms, step.at_ms - gap.since_ms)
 
     def forget_gaps(self) -> None:
@@ -243,8 +222,7 @@ def _lost_ms(step: BundleStep) -> int:
     return step.at_ms if heard_ms is None else min(heard_ms, step.at_ms)
 
 
-def _cause_of(step: BundleStep) -> GapReason:
+def _cause_of(step: BundleStep) -> str:
     if step.note.lost is not None:
-        return GapReason.OWNER_LOST
-    known = [reason for reason in GapReason if reason == step.note.flow]
-    return known[0] if known else GapReason.OTHER
+        return _OWNER_LOST
+    return step.note.flow if step.note.flow in _FLOWS else "other"

@@ -22,19 +22,13 @@ class ClusterLook(NamedTuple):
     """What this process knows of the cluster beyond bundles.
 
     Attributes:
-        at_ms: Wall clock.
-        mode: How far it trusts its picture.
         away_since_ms: Since when Kafka has not answered; None while it does.
         lag_s: Age of the oldest partition's view.
-        applied: Offset through which each partition was read.
         rejected: Number of rejected records of each verdict since the process began.
-        pauses: Who does not repair.
-        topics: What Kafka says of those that this process reads.
         differs: With whom the replica of this process differs, as heartbeats have it.
         forged: By broker and incarnation, what a live member reports of records in its name.
         log_ms: Time by the log's clock, by the newest heartbeat; None: the wall clock has to do.
         lags_ms: How far each member was behind the log when it was heard.
-        stopped: Partitions that this version cannot read on, with offset and format.
         debts: Keys that await repair; `oldest_debt_ms`: for how long the oldest does.
     """
 
@@ -126,7 +120,6 @@ class MoveSeen(NamedTuple):
 
     Attributes:
         key: Of the bundle, in the table.
-        decision: Of the balancer, that began it.
     """
 
     at_ms: int

@@ -165,11 +165,8 @@ class PageFeed:
     """Feeds all open pages.
 
     Attributes:
-        view: What the pages show.
-        readers: Number of open pages.
         topics: Readers of sections that are read from topics now and then, by name.
         past_topics: Readers of the same sections as of a moment (ms since 1970).
-        operations: Rows of the newest requests.
     """
 
     def __init__(self, source: PageSource, settings: Settings) -> None:
@@ -293,10 +290,11 @@ class PageFeed:
             if (data := orjson.dumps(section, default=str)) != self._sent.get(name)
         }
         self._sent |= fresh
-        cells, now_s = self.view.heat_changes(), time.monotonic()
+        heat, now_s = self.view.heat, time.monotonic()
+        cells = None if heat is None else heat.changed()
         if self.view.heat_layout != self._layout:
             self._layout = self.view.heat_layout
-            fresh["heat"] = orjson.dumps(self.view.heat())
+            fresh["heat"] = orjson.dumps(heat and heat.document())
         elif cells is not None:
             fresh["cells"] = orjson.dumps(cells)
         if not fresh and now_s < self._quiet_due_s:
@@ -309,7 +307,7 @@ class PageFeed:
     def _snapshot(self) -> bytes:
         """All sections, encoded once for all who begin now."""
         if self._whole is None or self._whole[0] != self._number:
-            whole = {**self._sent, "heat": orjson.dumps(self.view.heat())}
+            whole = {**self._sent, "heat": orjson.dumps(self.view.heat and self.view.heat.document())}
             self._whole = self._number, _event(self._number, whole)
         return self._whole[1]
 

@@ -12,7 +12,7 @@ from heapq import nlargest, nsmallest
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, create_model
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -68,24 +68,14 @@ class MomentQuery(RequestModel):
     offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Offset in the channel's topic.")
 
 
-class PageDifferenceQuery(RequestModel):
-    """Two moments, each as `/v1/page/at` has it."""
-
-    first: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of a change, for one of the moments.")
-    first_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="Its log time (ms since 1970).")
-    first_partition: int = Field(0, ge=0, le=9_999, description="Partition of `first_offset`.")
-    first_offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Its offset in the channel's topic.")
-    second: int | None = Field(None, ge=0, le=PLACE_MAX, description="Number of a change, for the other moment.")
-    second_ms: int | None = Field(None, ge=0, le=TIME_MAX_MS, description="Its log time (ms since 1970).")
-    second_partition: int = Field(0, ge=0, le=9_999, description="Partition of `second_offset`.")
-    second_offset: int | None = Field(None, ge=0, le=PLACE_MAX, description="Its offset in the channel's topic.")
-
-    def moments(self) -> tuple[MomentQuery, MomentQuery]:
-        """Both, each by itself."""
-        return (
-            MomentQuery(place=self.first, time_ms=self.first_ms, partition=self.first_partition, offset=self.first_offset),
-            MomentQuery(place=self.second, time_ms=self.second_ms, partition=self.second_partition, offset=self.second_offset),
-        )  # fmt: skip
+_ENDS: Final = {"place": "", "time_ms": "_ms", "partition": "_partition", "offset": "_offset"}
+_OF_TWO: Any = {
+    which + end: (MomentQuery.model_fields[name].annotation, MomentQuery.model_fields[name])
+    for which in ("first", "second")
+    for name, end in _ENDS.items()
+}
+PageDifferenceQuery = create_model("PageDifferenceQuery", __base__=RequestModel, **_OF_TWO)
+"""Two moments, each as `/v1/page/at` has it: `first`, `first_ms`, and so on."""
 
 
 class BundleRowsQuery(RequestModel):
@@ -122,7 +112,6 @@ class _Moment(NamedTuple):
     Attributes:
         place: Number of the newest change by then in `journal`.
         asked_ms: The time that was asked for, if one was.
-        is_whole: No record before it is missing.
         is_from_log: `journal` was read for it, so that numbers of its changes mean nothing elsewhere.
     """
 
@@ -255,8 +244,11 @@ class PageReads:
         return whole
 
     async def difference(self, call: ApiCall) -> ApiAnswer:
-        query: PageDifferenceQuery = call.query
-        moments = [await self._moment(moment) for moment in query.moments()]
+        query = call.query.model_dump()
+        moments = [
+            await self._moment(MomentQuery(**{name: query[which + end] for name, end in _ENDS.items()}))
+            for which in ("first", "second")
+        ]
         if not all(moment.is_whole for moment in moments):
             # Bundles without a later record are missing at such a moment, and would seem to be new.
             raise ProblemError(
@@ -478,8 +470,6 @@ class TopicSection(NamedTuple):
     """A section that a route of an installed package answers.
 
     Attributes:
-        route: Its name.
-        shown: What is shown of the answer.
         query: The route's question for a moment (ms since 1970); None: now. By default it has the moment alone.
         has_past: Whether the topic has what was valid at a moment.
     """

@@ -65,12 +65,9 @@ class PageView:
     """The page's state.
 
     Attributes:
-        journal: States of bundles and their newest changes.
-        events: What has happened.
-        members: What was heard of the members, and when.
-        changes: Number of changes taken.
         drains: Decisions that belong to a drain, as far as they were read.
         cordons: Rows of `/v1/cordons` by broker, as they were read last.
+        heat: None before the first look.
         unserved: Since when bundles that had an owner are without, by key (ms since 1970).
     """
 
@@ -84,7 +81,7 @@ class PageView:
         self._owned: Counter[str | None] = Counter()
         self._unassigned = 0
         self._between: dict[int, _Between] = {}
-        self._heat: RangeHeatMap | None = None
+        self.heat: RangeHeatMap | None = None
         self._moves = BundleMovesSeen()
         self._names_forgotten_ms = 0
         self.drains: frozenset[str] = frozenset()
@@ -105,7 +102,7 @@ class PageView:
         for known in (self._owned, self._between, self._moves, self.unserved):
             known.clear()
         self._declines, self._begun_ms = Declines(), None
-        self._heat = None
+        self.heat = None
         self._unassigned = 0
         for _, _, holding in self.journal.table.rows():
             self._owned[holding.owner] += 1
@@ -157,9 +154,9 @@ class PageView:
                 )
         self.events.step(step)
         self._moves.take(step)
-        if self._heat is not None:
-            self._heat.advance(step.at_ms)
-            self._heat.take(step)
+        if self.heat is not None:
+            self.heat.advance(step.at_ms)
+            self.heat.take(step)
 
     def look(self, look: ClusterLook) -> None:
         """What is known of the members now."""
@@ -176,14 +173,11 @@ class PageView:
         self._rejected.append((look.at_ms, dict(look.rejected)))
         while len(self._rejected) > 2 and self._rejected[1][0] <= look.at_ms - JUNK_WINDOW_MS:  # noqa: PLR2004
             self._rejected.popleft()
-        heat = self._heat
-        if heat is None or not heat.fits(self.journal.table):
-            self._heat = heat_map_of(self.journal, self._width_ms, look.at_ms)
-        else:
-            heat.advance(look.at_ms)
-        if self._heat is not None:
-            lost = [row for row in look.brokers if row["state"] == "lost"]
-            self._heat.lose({row["broker"]: look.at_ms - row["heard_ago_ms"] for row in lost})
+        if self.heat is None or not self.heat.fits(self.journal.table):
+            self.heat = heat_map_of(self.journal, round(1_000 * self.settings.http.page_column_s), look.at_ms)
+        self.heat.advance(look.at_ms)
+        lost = [row for row in look.brokers if row["state"] == "lost"]
+        self.heat.lose({row["broker"]: look.at_ms - row["heard_ago_ms"] for row in lost})
 
     def _forget_names(self, at_ms: int) -> None:
         """Names that are gone are kept as long as something shown has them, and some time more: looking for them takes time."""
@@ -203,10 +197,6 @@ class PageView:
         """Wall clock of the last look; 0 before the first."""
         return 0 if self._look is None else self._look.at_ms
 
-    @property
-    def _width_ms(self) -> int:
-        return round(1_000 * self.settings.http.page_column_s)
-
     def sections(self) -> dict[str, Any]:
         """All sections but the heat map; empty before the first look."""
         look = self._look
@@ -223,7 +213,9 @@ class PageView:
             "problems": problems[:PROBLEMS_MAX],
             "replicas": {"differing": [{"brokers": row.doubtful, "message": row.sentence} for row in _differing(look)]},
             "events": self.events.rows(),
-            "colours": colours_of({*owned, *(row["broker"] for row in look.brokers), *self._heat_owners()}),
+            "colours": colours_of(
+                {*owned, *(row["broker"] for row in look.brokers), *(() if self.heat is None else self.heat.owners)}
+            ),
         }
 
     def conditions(self, look: ClusterLook, owned: Mapping[str, int]) -> list[Occurrence]:
@@ -255,21 +247,10 @@ class PageView:
         }
         return current(facts, self._limits)
 
-    def _heat_owners(self) -> Sequence[str]:
-        return () if self._heat is None else self._heat.owners
-
-    def heat(self) -> dict[str, Any] | None:
-        """The whole heat map."""
-        return None if self._heat is None else self._heat.document()
-
-    def heat_changes(self) -> dict[str, Any] | None:
-        """Cells that changed since the last call; a new object of `heat_layout` means that the whole map is needed."""
-        return None if self._heat is None else self._heat.changed()
-
     @property
     def heat_layout(self) -> object:
         """Changes where rows, owners or older columns do: cells then need the whole map."""
-        return None if self._heat is None else (self._heat, len(self._heat.owners), self._heat.corrections)
+        return None if self.heat is None else (self.heat, len(self.heat.owners), self.heat.corrections)
 
     def _head(self, look: ClusterLook, owned: Mapping[str, int], between: Iterable[_Between]) -> dict[str, Any]:
         alive = [row for row in look.brokers if _is_alive(row)]

@@ -19,18 +19,8 @@ BETWEEN_MAX: Final = 50
 DIFFERENCES_MAX: Final = 200
 MOMENTS_MAX: Final = 1_000
 _ROWS_MAX: Final = 100_000
-
-
-class MemberFacts(NamedTuple):
-    """What a broker said of itself at a moment."""
-
-    state: str
-    mode: str | None
-    phase: str | None
-    accepting: bool
-    draining: bool
-    leading: bool
-    software: str | None
+_FACTS: Final = ("state", "mode", "phase", "accepting", "draining", "leading", "software")
+"""What a broker says of itself that is kept."""
 
 
 class MembersThen(NamedTuple):
@@ -40,7 +30,7 @@ class MembersThen(NamedTuple):
     leader: str | None
     term: int | None
     mode: str
-    brokers: Mapping[str, MemberFacts]
+    brokers: Mapping[str, Mapping[str, Any]]
 
 
 class MemberHistory:
@@ -56,7 +46,7 @@ class MemberHistory:
         known = {} if newest is None else newest.brokers
         brokers = {}
         for row in look.brokers:
-            facts = MemberFacts(*(row[name] for name in MemberFacts._fields))  # type: ignore[literal-required]
+            facts = {name: row[name] for name in _FACTS}
             before = known.get(row["broker"])
             brokers[row["broker"]] = before if before == facts else facts
         then = MembersThen(look.at_ms, look.leader, look.term, look.mode, brokers)
@@ -78,7 +68,7 @@ class MemberHistory:
     def losses(self) -> list[tuple[int, Mapping[str, int]]]:
         """The brokers that are lost from each moment on."""
         return [
-            (then.at_ms, {name: then.at_ms for name, facts in then.brokers.items() if facts.state == "lost"})
+            (then.at_ms, {name: then.at_ms for name, facts in then.brokers.items() if facts["state"] == "lost"})
             for then in self._moments
         ]
 
@@ -154,15 +144,15 @@ def past_document(
 
 
 def _is_alive(members: MembersThen, name: str) -> bool:
-    return name in members.brokers and members.brokers[name].state not in ("lost", "left")
+    return name in members.brokers and members.brokers[name]["state"] not in ("lost", "left")
 
 
 def _facts(members: MembersThen | None, name: str) -> dict[str, Any]:
     facts = None if members is None else members.brokers.get(name)
     if facts is None:
         # A broker that nobody heard while others were heard, and one of which nothing is known, differ.
-        return dict.fromkeys(MemberFacts._fields) | {"state": None if members is None else "unheard"}
-    return facts._asdict()
+        return dict.fromkeys(_FACTS) | {"state": None if members is None else "unheard"}
+    return dict(facts)
 
 
 def _reaches(journal: ChangeJournal, at_ms: int) -> bool:
