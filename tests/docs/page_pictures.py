@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from tests.support.browsers import running_browser
-from tests.support.page_incidents import INCIDENTS, past
+from tests.support.page_incidents import INCIDENTS, is_shown, past
 from tests.support.page_server import page_world
 
 PICTURES = Path(__file__).parents[2] / "design" / "pictures"
@@ -14,17 +14,16 @@ def main() -> int:
     """Take them anew."""
     PICTURES.mkdir(exist_ok=True)
     with running_browser() as browser:
-        for incident in INCIDENTS:
+        for name, (happen, problem) in INCIDENTS.items():
             with page_world(past, page_column_s=5) as world:
                 context = browser.new_context(viewport={"width": 1280, "height": 1040})
                 page = context.new_page()
                 page.goto(world.url)
                 page.wait_for_selector("html[data-ready=yes]", state="attached")
-                incident.happen(world)
-                for selector, text in incident.named:
-                    page.locator(selector, has_text=text).first.wait_for()
+                happen(world)
+                is_shown(page, problem)
                 page.wait_for_timeout(400)
-                page.screenshot(path=PICTURES / f"page-{incident.name}.png")
+                page.screenshot(path=PICTURES / f"page-{name}.png")
                 context.close()
     return 0
 
