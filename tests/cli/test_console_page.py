@@ -313,7 +313,10 @@ def test_a_remedy_that_is_named_is_a_click_away(browser, incident, remedy, asked
     with quiet_world() as world, opened(browser, world) as seen:
         INCIDENTS[incident][0](world)
         seen.page.route(f"**/v1/{asked}", lambda route: route.fulfill(json={"would": [route.request.post_data]}))
-        seen.page.get_by_role("button", name=remedy).click()
+        seen.page.get_by_role("button", name=remedy).focus()
+        before = seen.page.inner_text("#problem-rows")
+        seen.page.wait_for_function("text => document.getElementById('problem-rows').innerText !== text", arg=before)
+        seen.page.keyboard.press("Enter")
         seen.page.get_by_role("button", name="Show what would happen").click()
         seen.shows("#dialog-body", '{"dry_run":true}')
         seen.page.get_by_role("button", name=f"{remedy.split()[0]} now").click()
