@@ -69,16 +69,15 @@ class Registry:
 
     def without(self, dismissals: Dismissals) -> Registry:
         """The registry without the lost processes that were dismissed, which it lists instead."""
-        members = self.members
-        known = [dismissals.get((lost.broker, lost.incarnation)) for lost in members.lost.values()]
+        known = (dismissals.get((lost.broker, lost.incarnation)) for lost in self.members.lost.values())
         dismissed = tuple(item for item in known if item is not None)
-        return replace(self, members=still_lost(members, dismissals), dismissed=dismissed)
+        return replace(self, members=still_lost(self.members, dismissals), dismissed=dismissed)
 
 
 def still_lost(members: Membership, dismissals: Dismissals) -> Membership:
     """The members without lost processes that were dismissed, for readers."""
     copied = copy(members)
-    copied.lost = {name: one for name, one in members.lost.items() if (name, one.incarnation) not in dismissals}
+    copied.lost = {name: lost for name, lost in members.lost.items() if (name, lost.incarnation) not in dismissals}
     return copied
 
 

@@ -144,25 +144,19 @@ def request_digest(command: str, args: Mapping[str, Any]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-DISMISSALS_MAX: Final = 1_000
-
-
 class RequestFold:
     """Stories of the newest requests, by id.
 
     Args:
         remembered_max: How many; None: all.
         keeps_args: Whether their arguments are kept, and what is wrong with them, which may be large.
-
-    Attributes:
-        dismissals: The newest that the leader has accepted, also of requests that are not remembered.
     """
 
     def __init__(self, remembered_max: int | None = None, *, keeps_args: bool = True) -> None:
         self._most = remembered_max
         self._keeps_args = keeps_args
         self.stories: OrderedDict[str, RequestStory] = OrderedDict()
-        self.dismissals: dict[tuple[str, str], Dismissal] = {}
+        self.dismissals: dict[tuple[str, str], Dismissal] = {}  # that the leader has accepted; they outlast the stories
 
     def take(self, records: Iterable[RecordRead]) -> None:
         for record in records:
@@ -177,8 +171,8 @@ class RequestFold:
                 incarnation = story.facts.get("incarnation")
                 is_dismissed = story.command == RequestCommand.DISMISS_BROKER and story.answer == Answer.ACCEPTED
                 if is_dismissed and story.subject and isinstance(incarnation, str):
-                    found = Dismissal(story.subject, incarnation, story.asked_ms, story.by, story.reason or "")
-                    remember(self.dismissals, (story.subject, incarnation), found, DISMISSALS_MAX)
+                    dismissal = Dismissal(story.subject, incarnation, story.asked_ms, story.by, story.reason or "")
+                    remember(self.dismissals, (story.subject, incarnation), dismissal, DISMISSALS_MAX)
 
     def _begin(self, request: Request, record: RecordRead) -> None:
         if request.id in self.stories:
@@ -242,6 +236,7 @@ Dismissals = Mapping[tuple[str, str], Dismissal]
 """By broker and incarnation."""
 
 
+DISMISSALS_MAX: Final = 1_000
 PERSONS_CLAIM: Final = (
     "Who requested something is the name that its client gave itself; Kafka's authorizer log knows the principal."
 )

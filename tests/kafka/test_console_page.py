@@ -260,15 +260,20 @@ class SeenCluster(BrokerCluster):
 
     # --- what is done to it ----------------------------------------------------------------------------------------------
 
-    def owned(self, *brokers: str) -> list[str]:
-        """The bundles of brokers, which are some."""
-        bundles = [bundle for bundle, owner in self.owners().items() if owner in brokers]
-        assert bundles
-        return bundles
+    def bundle_of(self, broker: str) -> str:
+        """A bundle that it owns; if it owns none, it gets one."""
+        owners = self.owners()
+        bundle = next((bundle for bundle, owner in owners.items() if owner == broker), None)
+        if bundle is None:
+            bundle = next(iter(owners))
+            self("transfer", bundle, "--dest", broker, "--yes")
+        return bundle
 
     def other(self) -> str:
         """One that owns bundles, and neither leads nor serves the page."""
-        return next(owner for owner in self.owners().values() if owner not in (None, self.leader(), self.page_at))
+        name = next(row["broker"] for row in self.alive() if row["broker"] not in (self.leader(), self.page_at))
+        self.bundle_of(name)
+        return str(name)
 
 
 def _differing(view: str, asked: Asked, beside: list[PageState]) -> set[str]:
@@ -304,7 +309,7 @@ def junk(seen: SeenCluster) -> End:
 
 
 def split(seen: SeenCluster) -> End:
-    seen("split", seen.owned(seen.page_at)[0], "--yes")
+    seen("split", seen.bundle_of(seen.page_at), "--yes")
     return lambda: None
 
 
@@ -314,7 +319,7 @@ def other_version(seen: SeenCluster) -> End:
 
 
 def declined_often(seen: SeenCluster) -> End:
-    bundle = seen.owned(seen.page_at)[0]
+    bundle = seen.bundle_of(seen.page_at)
     for _ in range(5):
         assert "no disk" in seen.error("transfer", bundle, "--dest", ODD, "--force", "--yes", code=3)
         seen.look()
@@ -331,7 +336,7 @@ def declined_often(seen: SeenCluster) -> End:
 
 
 def stuck_hook(seen: SeenCluster) -> End:
-    moving = seen.begin("transfer", seen.owned(SLOW)[0], "--dest", seen.page_at, "--yes")
+    moving = seen.begin("transfer", seen.bundle_of(SLOW), "--dest", seen.page_at, "--yes")
 
     def end() -> None:
         (seen.folder / "released").touch()
@@ -355,7 +360,7 @@ def paused(seen: SeenCluster) -> End:
 
 def drain_blocked(seen: SeenCluster) -> End:
     broker = seen.other()
-    bundle = seen.owned(broker)[0]
+    bundle = seen.bundle_of(broker)
     seen("policy", "set", "pin", bundle, broker)
     draining = seen.begin("drain", broker, "--yes")
 

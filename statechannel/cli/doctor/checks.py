@@ -201,8 +201,9 @@ class DoctorFinding(NamedTuple):
     @classmethod
     def of(cls, severity: Severity, condition: Occurrence, more: str = "") -> DoctorFinding:
         """A condition, its sentence with `more` at the end."""
-        words = (condition.message + more, condition.consequence, condition.next_step)
-        return cls(severity, *words, reason=condition.code)
+        return cls(
+            severity, condition.message + more, condition.consequence, condition.next_step, reason=condition.code
+        )
 
 
 ok, info, warning, error, critical = (partial(DoctorFinding, severity) for severity in Severity)

@@ -218,6 +218,7 @@ def _read_up(follower: StatusFollower, connection: Connection) -> None:
 
 
 _REMARKS_EVERY_S = 15.0
+_OF_LOST_EVERY_S = 1.0  # whether a broker that is lost was dismissed
 
 
 class StatusFollower:
@@ -250,7 +251,7 @@ class StatusFollower:
         self._requests = RequestIncidents()
         self._topics: TopicFacts = NO_TOPIC_FACTS
         self._asked: Future[tuple[Remarks, RequestIncidents, TopicFacts]] | None = None
-        self._asked_s = 0.0
+        self._asked_s = -math.inf
         self._stack = ExitStack()
 
     def __enter__(self) -> StatusFollower:
@@ -332,7 +333,8 @@ class StatusFollower:
             (self._remarks, self._requests, self._topics), self._asked = self._asked.result(), None
             self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
-        due = not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S
+        waited_s = time.monotonic() - self._asked_s
+        due = waited_s > _REMARKS_EVERY_S or (waited_s > _OF_LOST_EVERY_S and bool(self._fold.registry().members.lost))
         if self.blind_since_ms is None and due:
             alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(

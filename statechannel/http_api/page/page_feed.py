@@ -66,12 +66,8 @@ class PageSource:
         return await self._cluster.look(self._read)
 
     def _read(self, engine: Engine, now_s: float) -> ClusterLook:
-        context = engine.context
-        members, newest_ms, at_ms = (
-            still_lost(context.members, self._cluster.dismissals),
-            engine.presence.last_ms,
-            now_ms(),
-        )
+        context, newest_ms, at_ms = engine.context, engine.presence.last_ms, now_ms()
+        members = still_lost(context.members, self._cluster.dismissals)
         silent_ms = silence_by(engine, now_s)
         applied = {part.partition: part.view.applied for part in engine.replicas}
         leader = leader_of(members)

@@ -107,21 +107,29 @@ const REMEDIES = {
   "repair-paused": () => [["Resume repair…", "resume", {}]],
 };
 
+// Their words change each second: a button that is pressed or has the focus stays what it is.
 export function drawProblems(problems, show, brokers = [], mayAct = false) {
   const host = byId("problem-rows");
   byId("fine").hidden = problems.length > 0;
-  const stamp = JSON.stringify(problems.map((one) => [one.message, one.hint, one.since_ms && Math.round(one.since_ms / 3000)]).concat([[mayAct]]));
-  if (host.dataset.stamp === stamp) return;
-  host.dataset.stamp = stamp;
-  host.replaceChildren(...problems.map((problem) => {
-    const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
-    item.append(el("strong", problem.message));
-    if (problem.since_ms && !problem.message.includes(" since ")) item.append(document.createTextNode(`. Since ${clock(problem.since_ms)} ${zone()}.`));
-    item.append(el("small", problem.hint));
-    for (const [text, action, subject] of (mayAct && REMEDIES[problem.kind]?.(brokers)) || []) item.append(button(text, () => act(action, [subject])), " ");
-    if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
-    return item;
-  }));
+  const remedies = problems.map(({ kind }) => (mayAct && REMEDIES[kind]?.(brokers)) || []);
+  const stamp = JSON.stringify(problems.map((one, index) => [one.kind, one.subject, one.severe, remedies[index]]));
+  if (host.dataset.stamp !== stamp) {
+    host.dataset.stamp = stamp;
+    host.replaceChildren(...problems.map((problem, index) => {
+      const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
+      item.append(el("strong"), el("span"), el("small"));
+      for (const [text, action, subject] of remedies[index]) item.append(button(text, () => act(action, [subject])), " ");
+      if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
+      return item;
+    }));
+  }
+  problems.forEach(({ message, hint, since_ms }, index) => {
+    const since = since_ms && !message.includes(" since ") ? `. Since ${clock(since_ms)} ${zone()}.` : "";
+    [message, since, hint].forEach((text, at) => {
+      const part = host.children[index].children[at];
+      if (part.textContent !== clean(text)) part.textContent = clean(text);
+    });
+  });
 }
 
 export const RESOURCES = [
