@@ -44,17 +44,6 @@ def test_kafka(name: str) -> None:
     assert volume.partition(":")[0] in COMPOSE["volumes"]
 
 
-def test_no_port_or_volume_is_used_twice() -> None:
-    for part in ("ports", "volumes"):
-        used = [item.partition("/")[0] for service in SERVICES.values() for item in service.get(part, ())]
-        assert len(set(used)) == len(used)
-
-
-def test_every_volume_is_used() -> None:
-    used = {item.partition(":")[0] for service in SERVICES.values() for item in service.get("volumes", ())}
-    assert used == set(COMPOSE["volumes"])
-
-
 def test_three_nodes_survive_the_loss_of_one() -> None:
     for service in KAFKAS.values():
         environment = service["environment"]

@@ -1,26 +1,12 @@
 """The package says what it is and ships its types."""
 
-import importlib
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 from statechannel.extras import install_command
-
-
-@pytest.mark.parametrize("name", ["statechannel", "loaddata", "shedders", "spark"])
-def test_package_is_documented_and_typed(name: str) -> None:
-    module = importlib.import_module(name)
-    assert module.__doc__
-    assert (Path(module.__file__).parent / "py.typed").exists()
-
-
-def test_console_script_is_declared() -> None:
-    scripts = metadata.entry_points(group="console_scripts", name="statechannel")
-    assert [script.value for script in scripts] == ["statechannel.cli.start:main"]
 
 
 def test_an_interrupt_while_the_command_is_being_loaded_is_no_traceback():
