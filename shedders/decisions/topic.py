@@ -68,6 +68,7 @@ class DecisionWriter:
         self._max_bytes = max_bytes
         self._make = partial(make_writer, settings, tuning=tuning or LightTuning(delivery_timeout_ms=30_000))
         self._writer: LightWriter | None = None
+        self._closed = False
         self._unwritable = 0
         self._last_error = ""
 
@@ -82,6 +83,8 @@ class DecisionWriter:
         """Queue a record; False if it was dropped at once. The first one makes the client."""
         try:
             value = encode(record, self._max_bytes)
+            if self._writer is None and self._closed:
+                return False
             self._writer = self._writer or self._make()
         except (UnwritableRecordError, StateChannelError) as error:
             self._unwritable += 1
@@ -96,6 +99,7 @@ class DecisionWriter:
 
     def close(self, timeout_s: float = 2.0) -> bool:
         """Flush, give up what is left, stop; True if nothing was left. Later records are dropped."""
+        self._closed = True
         return self._writer is None or self._writer.close(timeout_s)
 
 

@@ -106,7 +106,8 @@ def lock_file(folder: Path) -> Path:
 
 
 def _holder(lock: Path) -> str:
-    holder = lock.read_bytes()[:_SEEN_MAX].decode(errors="replace").strip()
+    with lock.open("rb") as file:
+        holder = file.read(_SEEN_MAX).decode(errors="replace").strip("\0 \n")
     return holder if holder.isprintable() and holder else "another process"
 
 

@@ -261,11 +261,15 @@ def as_uri(place: str) -> str:
     """
     try:
         parts = urlsplit(place)
-        if parts.scheme == "file" and not parts.netloc:
+        is_file = parts.scheme == "file" and not parts.netloc
+        if is_file:
             place = unquote(parts.path, errors="strict")
         elif "://" in place:
             return place.rstrip("/")
         place.encode()
-        return Path(place).expanduser().resolve().as_uri()
+        uri = Path(place).expanduser().resolve().as_uri()
     except (ValueError, RuntimeError) as error:
         raise TableFormatError(place, str(error)) from error
+    if is_file and (parts.query or parts.fragment or not parts.path.startswith("/")):
+        raise TableFormatError(place, "the path of a file URI begins with /, and has `?` and `#` as %3F and %23")
+    return uri

@@ -316,7 +316,8 @@ class Unopened(Generic[_Opens]):
             self._over.set()
 
     def __getattr__(self, name: str) -> NoReturn:
-        if hasattr(self._kind, name):
+        kind = self.__dict__.get("_kind")
+        if kind is not None and hasattr(kind, name):
             write = f"`... = await {self._call}`, or `async with {self._call} as ...:`"
             raise AttributeError(f"`{self._call}` is not open yet and has no `{name}`: write {write}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

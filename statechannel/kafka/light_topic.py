@@ -31,7 +31,7 @@ _IDLE_S = 0.5
 _REPORTS_S = 0.02
 _PURGE_S = 2.0
 _MENDED_S = 1.0
-"""Pause after an error of the client that is not one of a record."""
+"""Pause before a client that failed is replaced."""
 _STALLED_AFTER_TIMEOUTS = 6
 """Delivery time-outs without a delivery after which a producer is replaced: Kafka is down, or the client is stuck."""
 
@@ -129,10 +129,10 @@ class LightWriter:
     def write(self, topic: str, key: bytes, value: bytes | None, headers: Headers = ()) -> bool:
         """Queue a record; False if the writer is closed, and the record was not taken."""
         with self._changed:
+            self.counts.taken += 1
             if self._closed:
                 self.counts.dropped += 1
                 return False
-            self.counts.taken += 1
             if len(self._waiting) >= self._tuning.queue_records:
                 self._waiting.popleft()
                 self.counts.dropped += 1
@@ -168,14 +168,18 @@ class LightWriter:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                self._step()
-                if self._fatal:
-                    self._replace()
+                self._replace() if self._fatal else self._step()
             except Exception as error:
                 _log.exception("the light writer failed")
                 self._fatal = repr(error)
-                time.sleep(_MENDED_S)
-        self._give_up()
+            if self._fatal:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, _MENDED_S)
+        try:
+            self._give_up()
+        except Exception as error:
+            _log.exception("the light writer failed as it was closed")
+            self._lose_in_flight(repr(error))
 
     def _step(self) -> None:
         with self._changed:

@@ -64,12 +64,6 @@ def options_of(service: dict[str, Any]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in given)}
 
 
-def test_the_profile_has_kafka_a_broker_and_the_streaming_jobs() -> None:
-    in_profile = {name for name, service in SERVICES.items() if "spark" in service["profiles"]}
-    assert in_profile == {"kafka", "broker", "table-view", "load-views"}
-    assert [service["profiles"] for service in OURS.values()] == [["spark"]] * len(OURS)
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_service_of_the_package(name: str) -> None:
     service = OURS[name]

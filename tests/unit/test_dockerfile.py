@@ -25,16 +25,6 @@ def copied() -> list[str]:
     return [word for line in lines for word in line[:-1]]
 
 
-def test_both_stages_are_of_the_same_pinned_python() -> None:
-    build, run = arguments("FROM")
-    assert build.removesuffix(" AS build") == run
-    version = re.fullmatch(r"python:(\d+)\.(\d+)-slim-[a-z]+", run)
-    assert version, "with the release of the system, which decides what Java there is"
-    wanted = re.fullmatch(r">=(\d+)\.(\d+)", PROJECT["project"]["requires-python"])
-    assert wanted
-    assert version.groups() >= wanted.groups()
-
-
 @pytest.mark.parametrize("name", copied())
 def test_what_is_copied_is_there_and_is_sent_to_the_engine(name: str) -> None:
     assert (ROOT / name).exists()

@@ -48,12 +48,3 @@ def test_jars_that_are_not_the_pinned_ones_are_not_measured_with(tmp_path, monke
     said = capsys.readouterr().err
     assert "nothing was measured" in said
     assert str(tmp_path) in said
-
-
-def test_the_digest_of_jars_is_that_of_their_names_and_contents(tmp_path: Path):
-    for name in ("b.jar", "a.jar", "notes.txt"):
-        (tmp_path / name).write_bytes(name.encode())
-    first = jars.listing(tmp_path)
-    assert [line.split()[1] for line in first.splitlines()] == ["a.jar", "b.jar"]
-    (tmp_path / "a.jar").write_bytes(b"changed")
-    assert jars.listing(tmp_path) != first

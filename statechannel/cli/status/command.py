@@ -334,7 +334,8 @@ class StatusFollower:
             self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
         waited_s = time.monotonic() - self._asked_s
-        due = waited_s > _REMARKS_EVERY_S or (waited_s > _OF_LOST_EVERY_S and bool(self._fold.registry().members.lost))
+        lost = self._fold.registry().without(self._requests.dismissals).members.lost
+        due = waited_s > _REMARKS_EVERY_S or (waited_s > _OF_LOST_EVERY_S and bool(lost))
         if self.blind_since_ms is None and due:
             alive = dict(self._fold.registry().members.alive)
             self._asked = self._pool.submit(

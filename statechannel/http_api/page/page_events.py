@@ -136,7 +136,8 @@ class PageEvents:
         if gap is not None:
             gap.event.open -= 1
             if step.after is None and step.note.flow != "split":
-                gap.event.cause = "deletion"  # of its namespace: it is no gap, as nobody asks for it
+                if not gap.event.open and not gap.event.longest_ms:
+                    gap.event.cause = "deletion"  # of its namespace: it is no gap, as nobody asks for it
                 return
             gap.event.longest_ms = max(gap.event.longest_ms, step.at_ms - gap.since_ms)
 

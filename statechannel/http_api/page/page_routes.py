@@ -19,7 +19,7 @@ from starlette.routing import Route
 from statechannel.audit.report.ownership import shared_file
 from statechannel.errors import StateChannelError
 from statechannel.http_api.page.bundle_table import ChangeJournal, Holding, LiveBundleTable
-from statechannel.http_api.page.heat_map import heat_map_of
+from statechannel.http_api.page.heat_map import HeatBound, heat_map_of
 from statechannel.http_api.page.past_page import difference, past_document, step_fields
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import streamed
@@ -104,6 +104,13 @@ class ReportsQuery(RequestModel):
     """A moment."""
 
     at_ms: int = Field(ge=0, le=TIME_MAX_MS, description="Log time (ms since 1970).")
+
+
+def _bound_of(name: str) -> HeatBound:
+    parts = parse_key(name.encode())
+    if parts is None:
+        raise ProblemError("bad-request", f"{name[:200]} is the name of no bundle")
+    return parts.namespace, parts.lower
 
 
 class _Moment(NamedTuple):
@@ -291,6 +298,7 @@ class PageReads:
         made_s, answer = self._tables.get(key, (0.0, ApiAnswer({})))
         if now_s - made_s > _TABLE_KEPT_S:
             answer = make()
+            self._tables = {key: row for key, row in self._tables.items() if now_s - row[0] <= _TABLE_KEPT_S}
             if len(self._tables) >= _TABLES_MAX:
                 self._tables.clear()
             self._tables[key] = now_s, answer
@@ -304,8 +312,10 @@ class PageReads:
             raise ProblemError("moment-too-old", f"change {query.place} is not in memory any more")
         newest_ms = max(journal.steps[-1].at_ms if journal.steps else 0, view.looked_at_ms)
         at_ms = newest_ms if query.at_ms is None else min(query.at_ms, newest_ms)
-        start, end = (parse_key((name or "").encode()) for name in (query.start, query.end))
-        within = None if start is None else ((start.namespace, start.lower), end and (end.namespace, end.lower))
+        start, end = (None if name is None else _bound_of(name) for name in (query.start, query.end))
+        if end is not None and (start is None or start >= end):
+            raise ProblemError("bad-request", "`start` has to come before `end`")
+        within = None if start is None else (start, end)
 
         def heat() -> ApiAnswer:
             losses = view.members.losses()

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from statechannel.http_api import oidc
 from statechannel.http_api.access import HttpAccessError, HttpCallers, new_token
 from statechannel.http_api.extension import HttpExtraMissingError, make
+from statechannel.stories.requests import RequestStory
 from tests.support.http_fakes import PATH, Rig, http_settings
 from tests.support.oidc_issuer import AUDIENCE, Issuer, issuing
 from tests.support.waits import WAIT_S
@@ -90,26 +91,42 @@ async def test_a_subject_acts_by_its_role_beside_tokens_of_the_file(rig, issuer,
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/v1/page/stream", 200), ("GET", "/v1/changes", 200), ("POST", f"{PATH}/split", 401)],
+    [
+        ("GET", "/v1/page/stream", 200),
+        ("GET", "/v1/changes", 200),
+        ("GET", "/v1/operations/", 401),
+        ("POST", f"{PATH}/split", 202),
+    ],
 )
 @pytest.mark.parametrize("token_of", ["file", "issuer"])
 async def test_a_long_answer_ends_with_its_token(issuer, tmp_path, method, path, status, token_of):
-    """A reader whose token was withdrawn learns nothing more, however long it had asked for."""
+    """A reader whose token was withdrawn learns nothing more, however long it had asked for; who acted has the outcome."""
     mine, digest = new_token()
     (tmp_path / "callers").write_text(f"otto operate {digest}\n")
     names = {"oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "access_file": str(tmp_path / "callers")}
     rig = Rig(http_settings(heartbeat_s=600, wait_max_s=600, **names), lambda _: None)
-    rig.requests.wait_ended = lambda *_: asyncio.Event().wait()
+    ends = asyncio.Event()
+
+    async def wait_ended(identifier: str, _: float) -> RequestStory:
+        await ends.wait()
+        return rig.requests.fold.stories[identifier]
+
     rig.hub.start()
     rig.feed.start()
     token = mine if token_of == "file" else issuer.token(exp=int(time.time()) - int(oidc.LEEWAY_S) + 3)
     headers = {"Authorization": f"Bearer {token}", "Prefer": "wait=600"}
     async with rig.client(**headers) as client, asyncio.timeout(WAIT_S):
+        if path.endswith("operations/"):
+            path += (await client.post(f"{PATH}/split", json={}, headers={"Prefer": ""})).json()["operation"]
+        rig.requests.wait_ended = wait_ended
         asked = asyncio.ensure_future(client.request(method, path, **({"json": {}} if method == "POST" else {})))
         await asyncio.sleep(0.5)
         assert not asked.done()
         if token_of == "file":
             (tmp_path / "callers").write_text("# nobody\n")
+        if method == "POST":
+            assert not (await asyncio.wait({asked}, timeout=6))[0], "it may be in the log"
+            ends.set()
         assert (await asked).status_code == status
     await asyncio.gather(rig.hub.close(), rig.feed.close())
 

@@ -491,6 +491,17 @@ def test_bundles_that_are_read_again_bring_nothing_of_their_former_keys():
     assert view.heat_layout != layout
 
 
+def test_a_deletion_does_not_rename_what_others_of_the_incident_lack():
+    view, names = PageView(SETTINGS), (BUNDLES[0], BUNDLES[1].replace("acme/orders", "other/one"))
+    view.begin([BundleStart(name.encode(), Holding(State.ASSIGNED, "b1")) for name in names], {0: 0})
+    for number, name in enumerate(names):
+        view.take([change(2 * number, name, State.RELEASING, "b1", flow="unload", at_ms=1_000)])
+        view.take([change(2 * number + 1, name, State.UNASSIGNED, flow="unload", at_ms=1_050)])
+    view.take([change(4, "acme/orders", State.DELETED, at_ms=2_000)])
+    view.look(look_of([broker_row("b1")], at_ms=3_000))
+    assert {row["cause"] for row in view.sections()["events"] if row["open"]} == {"unload"}
+
+
 def test_a_namespace_that_is_deleted_is_not_counted():
     view = begun(Holding(State.ASSIGNED, "b1"))
     view.take([change(0, BUNDLES[0], State.RELEASING, "b1", flow="unload", at_ms=1_000)])

@@ -44,8 +44,7 @@ class ScriptedProducer:
 
     def poll(self, timeout: float) -> int:
         if self.poll_raises is not None:
-            error, self.poll_raises = self.poll_raises, None
-            raise error
+            raise self.poll_raises
         with self.lock:
             ends = self.answering or self.error is not None
             held, self.held = (self.held, []) if ends else ([], self.held)

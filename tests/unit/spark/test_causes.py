@@ -166,6 +166,8 @@ NOWHERE = [
     "{}/file/below",
     "~no-such-user/file",
     "s3://[x/file",
+    "file:///x#y",
+    "file://",
     "file\udcff",
     "{}/loop/file",
 ]
