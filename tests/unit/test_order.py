@@ -45,6 +45,5 @@ def test_jars_that_are_not_the_pinned_ones_are_not_measured_with(tmp_path, monke
     (tmp_path / "pulsar-broker-4.2.4.jar").write_bytes(b"another")
     monkeypatch.setenv(jars.JARS_VARIABLE, str(tmp_path))
     assert lane.run() == []
-    said = capsys.readouterr().err
-    assert "nothing was measured" in said
-    assert str(tmp_path) in said
+    err = capsys.readouterr().err
+    assert all(text in err for text in ("nothing was measured", str(tmp_path)))
