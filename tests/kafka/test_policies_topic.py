@@ -15,7 +15,7 @@ from shedders.policies import topic
 from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
 from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
 from shedders.policies.record import PolicyKey, PolicyRecord, made_key
-from shedders.policies.topic import PolicyWritten, look_at, policy_topic_exists, read_book, write_policy
+from shedders.policies.topic import PolicyWritten, look_at, read_book, write_policy
 from statechannel.clocks import now_ms
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
@@ -27,7 +27,7 @@ from statechannel.kafka.errors import (
 )
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import policies_topic
-from statechannel.kafka.topics import create_topics, open_topics
+from statechannel.kafka.topics import TopicAdmin, create_topics, open_topics
 from statechannel.operations.outcomes import Answer
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S, until
@@ -64,7 +64,7 @@ class Place:
         for future in admin.delete_topics([self.topics.name]).values():
             await asyncio.to_thread(future.result, WAIT_S)
         deadline_s = time.monotonic() + WAIT_S
-        while await asyncio.to_thread(policy_topic_exists, self.client, self.topics):
+        while self.topics.name in await asyncio.to_thread(TopicAdmin(self.client).describe, [self.topics.name]):
             assert time.monotonic() < deadline_s
             await asyncio.sleep(0.05)
         await asyncio.to_thread(self.open)
@@ -226,7 +226,6 @@ async def test_the_log_decides_how_a_write_ended(place: Place, monkeypatch: pyte
 
 
 async def test_a_topic_is_created_verified_and_missed(place: Place) -> None:
-    assert not policy_topic_exists(place.client, place.topics)
     with pytest.raises(TopicMissingError):
         open_topics(place.client, place.topics, create=False)
     with pytest.raises(KafkaAdapterError):
@@ -236,7 +235,6 @@ async def test_a_topic_is_created_verified_and_missed(place: Place) -> None:
     assert result.name == place.topics.name
     assert result.settings["cleanup.policy"] == "compact"
     assert result.partitions == 1
-    assert policy_topic_exists(place.client, place.topics)
 
 
 async def test_a_topic_that_would_forget_policies_is_refused(place: Place) -> None:
