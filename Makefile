@@ -11,6 +11,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # Commands and tests start hundreds of processes of this project; each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 N ?= 200
+# Whose environment the wheel is installed into: make wheel WHEEL_PYTHON=python3.13
+WHEEL_PYTHON ?= $(PY)
 ARGS ?=
 
 .PHONY: help setup dev accelerator browser demo test test-live test-evidence wheel wheel-env explore check supply-chain fix page-pictures docs simulate proof interleavings fuzz retries faults mutation bench lock clean
@@ -86,7 +88,7 @@ wheel: dev ## Build the wheel, install it into an empty environment, and run the
 # Only what the wheel itself requires, of the pinned versions; the imports of a checkout are not there.
 wheel-env: dev
 	@$(PY) -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir "$(FOLDER)" .
-	@$(PY) -m venv --without-pip "$(FOLDER)/env"
+	@$(WHEEL_PYTHON) -m venv --without-pip "$(FOLDER)/env"
 	@$(BIN)/uv pip install --quiet --python "$(FOLDER)/env/bin/python" --constraint requirements/runtime.txt "$(FOLDER)"/*.whl
 
 explore: dev ## Property tests and simulator with examples that nobody has tried yet: make explore ARGS="tests/property"

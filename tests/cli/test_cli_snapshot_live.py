@@ -18,7 +18,6 @@ from loaddata.report.record import (
     encode_broker_load,
     encode_top_bundles,
 )
-from shedders.cli import options
 from shedders.decisions.builder import shed_record
 from shedders.decisions.topic import DecisionWriter
 from shedders.policies.kinds import PolicyKind
@@ -38,7 +37,7 @@ from tests.support.decision_records import ChannelLog, decision, occasion
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_reports import report as load_report
 from tests.support.load_reports import top
-from tests.support.strategies import install, points
+from tests.support.strategies import install
 from tests.support.waits import WAIT_S
 
 Run = Callable[..., Result]
@@ -51,7 +50,6 @@ BUNDLES = [f"acme/orders/{item}" for item in RANGES]
 def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Our commands and strategies; a file of settings in the current folder."""
     install(monkeypatch)
-    monkeypatch.setattr(options, "entry_points", lambda *, group: points(group))
     Path("long.toml").write_text("[membership]\nexpiry_s = 300\n")
 
 

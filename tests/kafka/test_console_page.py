@@ -37,6 +37,8 @@ JUNK = 300
 EACH_S = 0.5
 BESIDE_MS = 2_000
 """Two that look at the same moment differ by the time in which a heartbeat is read, on a busy machine."""
+LASTS_MS = 3_000
+"""Pages read side topics once a second, and status and doctor read them as they are asked."""
 FLAGS = (
     "membership.interval_s=1",
     "membership.expiry_s=6",
@@ -47,6 +49,7 @@ FLAGS = (
     "repair.in_flight_limit_s=100",
     "observe.metrics_port=0",
     "http.port=0",
+    "http.page_topics_s=1",
     "extensions.balancer.source=simulated",
     "extensions.balancer.balancing=false",
     "extensions.balancer.splitting=false",
@@ -247,9 +250,10 @@ class SeenCluster(BrokerCluster):
                     first_ms, last_ms = asked.began_ms - BESIDE_MS, asked.ended_ms + BESIDE_MS
                     before = [state for state in states if state.at_ms < first_ms][-1:]
                     beside = [*before, *(state for state in states if first_ms <= state.at_ms <= last_ms)]
-                    differing = _differing(view, asked, beside) if beside else set()
+                    is_known = beside and all(state.health != "stale" for state in beside)
+                    differing = _differing(view, asked, beside) if is_known else set()
                     since_ms = {text: since_ms.get(text, asked.began_ms) for text in differing}
-                    lasting = [text for text, began_ms in since_ms.items() if began_ms < asked.began_ms - BESIDE_MS]
+                    lasting = [text for text, began_ms in since_ms.items() if began_ms < asked.began_ms - LASTS_MS]
                     found += [f"{text}: {view}, the page of the {page}, {asked.ended_ms}" for text in lasting]
         return found
 

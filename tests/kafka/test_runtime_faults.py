@@ -229,7 +229,7 @@ async def test_shutdown_while_kafka_is_away_has_an_exit_code_of_its_own(own_kafk
 async def test_commands_that_wait_when_the_member_stops_end_as_unknown(kafka: Kafka, topic_prefix: str) -> None:
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, hooks={"deadline_s": 10.0})
     channel = await StateChannel.open(
-        settings, broker="b1", hooks=Refusing(hang=True), create_topics=True, join_timeout_s=WAIT_S
+        settings, broker="b1", hooks=Refusing(), create_topics=True, join_timeout_s=WAIT_S
     )
     await created(channel, NAMESPACE, 1)
     waiting = asyncio.ensure_future(channel.lookup(TOPIC, WAIT_S))

@@ -60,7 +60,8 @@ def test_lag_on_a_real_log(session, tmp_path, kafka, topic_prefix):
 
     metrics = Looking("lag-job")
     work = Work(lambda frame, _: frame.collect(), stop)
-    rows = session.readStream.format("kafka").options(**streaming.source(topic_prefix)).load()
+    options = {**streaming.source(may_lose=False), "subscribe": topic_prefix, "startingOffsets": "earliest"}
+    rows = session.readStream.format("kafka").options(**options).load()
     writer = rows.writeStream.foreachBatch(work).option("checkpointLocation", streaming.checkpoint)
     with measured(session, metrics, None):
         run_query(writer.trigger(availableNow=True).start, stop=stop, work=work)

@@ -83,6 +83,13 @@ class BrokerCluster:
         assert "Traceback" not in err
         return (json.loads(out) if out else None), err
 
+    def outside(self, *args: str) -> Any:
+        """The same in a process of its own: for tests in whose process something else writes to standard output."""
+        command = [*COMMAND, *args, *self.place, "--output", "json"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert result.returncode == 0, f"{args}: {result.returncode}\n{result.stdout}\n{result.stderr}\n{self.logs()}"
+        return json.loads(result.stdout) if result.stdout else None
+
     def start(self, *names: str, extra: Sequence[str] = (), options: Sequence[str] = ()) -> None:
         """Start broker processes, with settings and options of their own, and wait until they take bundles."""
         for name in names:

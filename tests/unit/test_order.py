@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.bench.pulsar import jars, lane
 from tests.support.order import FILES_S, SESSIONS, group_of, ordered
 
 ROOT = Path(__file__).parents[2]
@@ -39,11 +38,3 @@ def test_groups_stay_together_and_those_that_take_longest_come_first():
 @pytest.mark.parametrize("name", sorted({*FILES_S, *(name for names in SESSIONS.values() for name in names)}))
 def test_a_file_whose_time_is_known_is_there(name: str):
     assert (ROOT / name).is_file()
-
-
-def test_jars_that_are_not_the_pinned_ones_are_not_measured_with(tmp_path, monkeypatch, capsys):
-    (tmp_path / "pulsar-broker-4.2.4.jar").write_bytes(b"another")
-    monkeypatch.setenv(jars.JARS_VARIABLE, str(tmp_path))
-    assert lane.run() == []
-    err = capsys.readouterr().err
-    assert all(text in err for text in ("nothing was measured", str(tmp_path)))

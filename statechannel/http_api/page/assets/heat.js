@@ -82,7 +82,7 @@ export class Heat {
     if (map.rows.join() !== this.map?.rows.join()) this.loads.clear();
     [this.map, this.part] = [map, part];
     this.redraw(view);
-    this.takeLoads(this.reported ?? []);
+    if (this.reported && !this.atMs) this.takeLoads(this.reported);  // of a past moment none are known
   }
 
   // Rows of many bundles become a row for each once few enough are in view; showing all of it brings them back.
