@@ -408,12 +408,10 @@ def mass_loss(seen: SeenCluster) -> End:
 
 
 def kafka_away(seen: SeenCluster) -> End:
-    assert seen.kafka.pid is not None
     os.kill(seen.kafka.pid, signal.SIGSTOP)
     seen.is_away = True
 
     def end() -> None:
-        assert seen.kafka.pid is not None
         os.kill(seen.kafka.pid, signal.SIGCONT)
         seen.is_away = False
         assert not any("broker-lost" in state.problems for states in seen.shown.values() for state in states)
@@ -453,6 +451,10 @@ INCIDENTS: tuple[tuple[Callable[[SeenCluster], End], str | None], ...] = (
 )
 
 
+if os.environ.get("INCIDENTS") != "all":  # the others last for minutes, until what they leave is forgotten
+    INCIDENTS = tuple(row for row in INCIDENTS if row[0] in (split, stuck_hook, leader_killed, owner_killed))
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenCluster]:
     browser_or_skip()
@@ -466,8 +468,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenCluster]:
         console = cluster.begin("console", "--port", "0")
         browser = stack.enter_context(running_browser())
         watching = cluster.begin("status", "--watch", "--every", str(EACH_S))
-        assert console.stdout is not None
-        assert watching.stdout is not None
         url = json.loads(console.stdout.readline())["url"]
         cluster.launch("b1", "b2", "b3", SLOW)
         cluster("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES), "--timeout", str(WAIT_S))

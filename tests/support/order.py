@@ -31,7 +31,7 @@ FILES_S: dict[str, float] = {
     "tests/kafka/test_adapter_election.py": 30,
     "tests/kafka/test_adapter_outage.py": 55,
     "tests/kafka/test_balancer.py": 165,
-    "tests/kafka/test_console_page.py": 150,
+    "tests/kafka/test_console_page.py": 110,
     "tests/kafka/test_demo.py": 95,
     "tests/kafka/test_drain.py": 160,
     "tests/kafka/test_embedded_broker.py": 70,
