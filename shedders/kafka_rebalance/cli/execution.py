@@ -229,7 +229,6 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
 
 
 def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: Any) -> None:
-
     stop = end.stop
     left = [f"{kind} {name}" for kind, name in end.throttles_left]
     facts = {
@@ -302,7 +301,6 @@ def ask_executor(
 
 
 def _answer(place: ExecutionPlace, plan_id: str, request: ExecutionRequest) -> str:
-
     ends_s = time.monotonic() + ANSWER_S + place.settings.pace.poll_s
     with place.topic() as topic, waiting(f"waiting for the executor of plan {plan_id}", ANSWER_S) as progress:
         while time.monotonic() < ends_s:

@@ -333,11 +333,11 @@ class StatusFollower:
             (self._remarks, self._requests, self._topics), self._asked = self._asked.result(), None
             self._inputs.incidents.requesters = self._requests.requesters
             self._asked_s = time.monotonic()
-        waited_s = time.monotonic() - self._asked_s
-        lost = self._fold.registry().without(self._requests.dismissals).members.lost
+        waited_s, registry = time.monotonic() - self._asked_s, self._fold.registry()
+        lost = registry.without(self._requests.dismissals).members.lost
         due = waited_s > _REMARKS_EVERY_S or (waited_s > _OF_LOST_EVERY_S and bool(lost))
         if self.blind_since_ms is None and due:
-            alive = dict(self._fold.registry().members.alive)
+            alive = dict(registry.members.alive)
             self._asked = self._pool.submit(
                 lambda: (
                     remarks(self._connection, alive),
