@@ -301,6 +301,7 @@ class Detection(NamedTuple):
     brief: str = ""  # how `status` ends the sentence: the next step in a few words
     facts: Mapping[str, Any] = MappingProxyType({})  # values for the templates of its kind
     next_step: str | None = None  # in place of that of its kind
+    due_to: str | None = None  # code of the condition that it follows from, if that holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,7 @@ class Occurrence:
     since_ms: int | None = None
     brief: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    due_to: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -339,7 +341,7 @@ class Occurrence:
         """With the words of its kind."""
         step = kind.next_step.format(**detected.facts) if detected.next_step is None else detected.next_step
         leads_to = kind.consequence.format(**detected.facts)
-        return cls(kind.code, kind.severity, detected.message, leads_to, step, *detected[1:5])
+        return cls(kind.code, kind.severity, detected.message, leads_to, step, *detected[1:5], detected.due_to)
 
 
 _AGO_MAX_MS: Final = 10**14

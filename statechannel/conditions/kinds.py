@@ -140,6 +140,7 @@ def repair_paused(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
             f"{row['broker']} paused repair: {row['why']}{since}{left}",
             row["broker"],
             brief="; if they are dead: `statechannel repair resume`",
+            due_to="broker-lost",
         )
 
 
@@ -231,6 +232,7 @@ def broker_lost(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
             rows[0]["broker"] if len(rows) == 1 else None,
             facts["at_ms"] - max(row["heard_ago_ms"] for row in rows),
             facts={"broker": rows[0]["broker"]},
+            due_to="no-broker",
         )
 
 
@@ -458,11 +460,13 @@ def owner_unreachable(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     many, wait = ("1 bundle is", "it waits") if is_one else (f"{unserved['bundles']} bundles are", "they wait")
     since = "" if unserved["since_ms"] is None else f" since {moment(unserved['since_ms'])}"
     verb = "is" if len(unserved["brokers"]) == 1 else "are"
+    lost = {row["broker"] for row in facts["brokers"] if row["state"] == "lost"}
     goes_on = ", and repair is paused" if is_paused else f": {wait} for repair"
     yield Detection(
         f"{many} without service{since}: {all_of(unserved['brokers'])} {verb} not alive{goes_on}",
         since_ms=unserved["since_ms"],
         facts={"is_paused": is_paused},
+        due_to="broker-lost" if lost.issuperset(unserved["brokers"]) else None,
         next_step="Start the lost brokers; or, if they are dead, `statechannel repair resume`." if is_paused else None,
     )
 

@@ -7,6 +7,7 @@ have it by that, `/readyz` where `statechannel/broker/observe/health.py` names i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -47,6 +48,8 @@ CONDITIONS: Final = (
         "Fix what fails at {brokers} (the event hook.failed in the log has the traceback), then `statechannel lookup "
         "{bundle}`{others}."),
     Condition("bundles-unplaced", _DOWN, kinds.bundles_unplaced, ("brokers",), "Their clients get no owner.", ""),
+    Condition("repair-paused", _DOWN, kinds.repair_paused, ("repair_paused",), "Bundles of lost brokers are not reassigned.",
+        "Check whether these brokers are dead or only cut off. If dead: `statechannel repair resume`."),
     Condition("partitions-differ", _DEGRADED, kinds.partitions_differ, ("brokers",),
         "They look for a bundle in different partitions: two of them may serve it.",
         "Stop those that read more: the number of a channel is that with which it began."),
@@ -73,15 +76,13 @@ CONDITIONS: Final = (
     Condition("broker-suspect", _DEGRADED, kinds.broker_suspect, ("brokers", "blind_since_ms", "at_ms"),
         "Nobody knows whether it serves its bundles. They are reassigned once it is lost.",
         "Wait until it is heard or lost; look at its process and at the network meanwhile."),
-    Condition("owner-unreachable", _DEGRADED, kinds.owner_unreachable, ("without_service", "repair_paused"),
+    Condition("owner-unreachable", _DEGRADED, kinds.owner_unreachable, ("brokers", "without_service", "repair_paused"),
         "Their lookups wait until the leader has reassigned them.",
         "Check again in some seconds; if they stay, check that there is a leader."),
     Condition("no-leader", _DEGRADED, kinds.no_leader, ("brokers", "leader", "no_leader_for_ms"),
         "Bundles are still served and moved, and brokers assign what is looked up, but nothing is repaired or balanced.",
         "An election takes up to kafka.session_timeout_ms. If it lasts longer: check that brokers are caught up (`statechannel "
         "brokers`), and their logs for the election's group."),
-    Condition("repair-paused", _DEGRADED, kinds.repair_paused, ("repair_paused",), "Bundles of lost brokers are not reassigned.",
-        "Check whether these brokers are dead or only cut off. If dead: `statechannel repair resume`."),
     Condition("safe-mode", _DEGRADED, kinds.safe_mode, ("brokers",),
         "It has lost its connection to Kafka: it goes on serving, and starts no new operation.",
         "If this persists, check the network between {broker} and Kafka."),
@@ -134,13 +135,22 @@ CONDITIONS: Final = (
 
 
 def current(facts: Facts, limits: ConditionLimits, conditions: Iterable[Condition] = CONDITIONS) -> list[Occurrence]:
-    """All that hold, in the order of the table."""
-    return [
+    """All that hold, in the order of the table, but what is due to another one after that."""
+    occurrences = [
         Occurrence.of(kind, detected)
         for kind in conditions
         if all(need in facts for need in kind.needs)
         for detected in kind.detect(facts, limits)
     ]
+    causes = {item.code: item.due_to for item in occurrences}
+    groups: dict[str, list[Occurrence]] = {}
+    for item in occurrences:
+        cause = item.code
+        while (before := causes[cause]) in causes:
+            cause = before
+        due_to = None if item.code == cause else cause
+        groups.setdefault(cause, []).append(replace(item, due_to=due_to))
+    return [item for group in groups.values() for item in sorted(group, key=lambda item: item.due_to is not None)]
 
 
 def current_of(code: str, facts: Facts, limits: ConditionLimits) -> list[Occurrence]:

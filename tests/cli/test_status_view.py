@@ -365,9 +365,13 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"without_owner": {"bundles": 1, "since_ms": None, "bundle": "t/n/x"}}, "degraded", "without-owner"),
     ({"leader": None}, "degraded", "no-leader"),
     (
-        {"repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}]},
-        "degraded",
-        "repair-paused",
+        {
+            "brokers": [broker("b1", mode="safe"), *(broker(name, **LOST) for name in UNSERVED["brokers"])],
+            "without_service": UNSERVED,
+            "repair_paused": [{"broker": "b1", "why": "3 of 4 were lost", "left_ms": 1, "lost_since_ms": None}],
+        },
+        "down",
+        "broker-lost repair-paused owner-unreachable safe-mode",
     ),
     ({"brokers": [broker("b1", mode="safe"), broker("b2")]}, "degraded", "safe-mode"),
     ({"brokers": [broker("b1", mode="settling")]}, "healthy", ""),

@@ -364,7 +364,9 @@ def paused(seen: SeenCluster) -> End:
 
 def drain_blocked(seen: SeenCluster) -> End:
     broker = seen.other()
-    bundle = seen.bundle_of(broker)
+    bundle = seen.bundle_of(broker)  # and one that moves: a drain that moves nothing leaves no cordon
+    movable = next(name for name, owner in seen.owners().items() if name != bundle and owner != broker)
+    seen("transfer", movable, "--dest", broker, "--yes")
     seen("policy", "set", "pin", bundle, broker)
     draining = seen.begin("drain", broker, "--yes")
 

@@ -107,7 +107,7 @@ def known_conditions(host: Host) -> list[Occurrence]:
     engine, at_ms, stopped = host.engine, now_ms(), stopped_in(host.engine.replicas)
     member = engine.context.members.alive.get(engine.identity.broker)
     own: dict[str, Any] = {"mode": str(engine.mode), "phase": Phase.CAUGHT_UP if engine.caught_up else None}
-    is_blind = engine.mode is Mode.SAFE and not stopped
+    is_blind = engine.context.registry_mode is Mode.SAFE
     facts: Facts = {
         "channel": next((name for name, _ in host.topics.first_offsets), ""),
         "at_ms": at_ms,

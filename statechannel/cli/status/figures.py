@@ -65,7 +65,7 @@ class StatusInputs:
 def with_health(fields: Mapping[str, Any], limits: ConditionLimits) -> dict[str, Any]:
     """The figures of `status`, led by the verdict and its reasons."""
     problems = reasons_of(current(cast("Facts", fields), limits))
-    reasons = [{"reason": problem.code, "message": problem.sentence} for problem in problems]
+    reasons = [{"reason": problem.code, "message": problem.sentence, "due_to": problem.due_to} for problem in problems]
     return {"health": verdict_of(problems).value, "problems": reasons, **fields}
 
 

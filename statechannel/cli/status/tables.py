@@ -55,7 +55,7 @@ def status_display(fields: dict[str, Any], rows: int, *, counters: bool = True) 
 
 def _verdict(fields: dict[str, Any]) -> RenderableType:
     verdict = ChannelHealth(fields["health"])
-    problems = [problem["message"] for problem in fields["problems"]] or [_well(fields)]
+    problems = [("  " if row["due_to"] else "") + row["message"] for row in fields["problems"]] or [_well(fields)]
     first, *others = problems
     facts: list[tuple[str | Cell, str]] = [(Cell(verdict.value.upper(), tone=_TONES[verdict]), first)]
     facts += [("", text) for text in others]

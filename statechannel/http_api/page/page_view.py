@@ -346,6 +346,7 @@ def _problem(condition: Occurrence) -> dict[str, Any]:
     """A row of the section `problems`."""
     return {
         "kind": condition.code,
+        "due_to": condition.due_to,
         "subject": condition.subject,
         "message": condition.message,
         "hint": condition.next_step,

@@ -87,7 +87,7 @@ export function drawVerdict(head, problems, past = null) {
   if (past) [word, cause] = ["The past", "“Live” shows what is wrong now."];
   else if (head && lag > STALE_MS) [word, cause] = ["UNKNOWN", `no news from ${head.broker || "the console"}: all below is as of ${clock(asOf())} ${zone()}`];
   else if (head) {
-    const began = severe.map((problem) => problem.since_ms).concat(changedMs).filter((ms) => ms), others = severe.length - 1;
+    const began = severe.map((problem) => problem.since_ms).concat(changedMs).filter((ms) => ms), others = severe.filter((problem) => !problem.due_to).length - 1;
     const oldest = Math.min(...began);
     if (Math.abs(oldest - sinceMs) > 3000) sinceMs = oldest;  // by clocks of several processes
     word = head.health.toUpperCase() + (began.length ? ` since ${clock(sinceMs)} ${zone()}` : "");
@@ -112,11 +112,11 @@ export function drawProblems(problems, show, brokers = [], mayAct = false) {
   const host = byId("problem-rows");
   byId("fine").hidden = problems.length > 0;
   const remedies = problems.map(({ kind }) => (mayAct && REMEDIES[kind]?.(brokers)) || []);
-  const stamp = JSON.stringify(problems.map((one, index) => [one.kind, one.subject, one.severe, remedies[index]]));
+  const stamp = JSON.stringify(problems.map((one, index) => [one.kind, one.due_to, one.subject, one.severe, remedies[index]]));
   if (host.dataset.stamp !== stamp) {
     host.dataset.stamp = stamp;
     host.replaceChildren(...problems.map((problem, index) => {
-      const item = el("li", null, problem.severe ? "severe" : "", { "data-kind": problem.kind });
+      const item = el("li", null, `${problem.severe ? "severe" : ""} ${problem.due_to ? "due" : ""}`, { "data-kind": problem.kind });
       item.append(el("strong"), el("span"), el("small"));
       for (const [text, action, subject] of remedies[index]) item.append(button(text, () => act(action, [subject])), " ");
       if (problem.subject?.includes("/")) item.append(button(`Timeline of ${problem.subject}`, () => show(problem.subject)));
