@@ -113,10 +113,10 @@ def _now(trail: BundleStory) -> str:
         split = next((change for change in reversed(trail.changes) if change.what is What.SPLIT), None)
         if split is not None:
             return f"{split.bundle} was split into {', '.join(split.children)}"
-        return "the remaining records do not say who serves it"
+        return "the remaining records do not say who owns it"
     if trail.owner is None:
-        return f"{trail.bundle} is served by no broker now"
-    return f"{trail.bundle} is served by {trail.owner}"
+        return f"{trail.bundle} is assigned to no broker now"
+    return f"{trail.bundle} is assigned to {trail.owner}"
 
 
 def _step(change: BundleChange, book: DecisionBook, asker: CommandOrigin | None) -> ExplanationStep:

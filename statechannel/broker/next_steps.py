@@ -97,7 +97,7 @@ UNDETERMINED: dict[str, str] = {
     "tentative": "Ask a broker: run the command without --read-only.",
     "in-flight": f"{_AGAIN}; `statechannel status` shows what is in flight, and for how long.",
     "no-broker": "Start a broker. `statechannel brokers` lists those that are heard.",
-    "owner-not-heard": f"{_AGAIN}: the leader reassigns its bundles. {_WHO}.",
+    "owner-not-heard": f"{_AGAIN}: the leader reassigns its bundles; `statechannel status` says what keeps it from that. {_WHO}.",
     "joining": f"{_AGAIN}: {_WHO}.",
     "declined": "Mend the cause at that broker, or start another one; `statechannel why {name}` shows what happened.",
     "no-broker-allowed": "Change the policy or end the cordon that is named: `statechannel policy list`, `statechannel policy "

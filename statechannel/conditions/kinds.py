@@ -460,13 +460,14 @@ def owner_unreachable(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     many, wait = ("1 bundle is", "it waits") if is_one else (f"{unserved['bundles']} bundles are", "they wait")
     since = "" if unserved["since_ms"] is None else f" since {moment(unserved['since_ms'])}"
     verb = "is" if len(unserved["brokers"]) == 1 else "are"
-    lost = {row["broker"] for row in facts["brokers"] if row["state"] == "lost"}
+    is_of_lost = {row["broker"] for row in facts["brokers"] if row["state"] == "lost"}.issuperset(unserved["brokers"])
+    unplaced = max((row["unplaced"]["bundles"] for row in facts["brokers"] if row.get("unplaced")), default=0)
     goes_on = ", and repair is paused" if is_paused else f": {wait} for repair"
     yield Detection(
         f"{many} without service{since}: {all_of(unserved['brokers'])} {verb} not alive{goes_on}",
         since_ms=unserved["since_ms"],
         facts={"is_paused": is_paused},
-        due_to="broker-lost" if lost.issuperset(unserved["brokers"]) else None,
+        due_to="bundles-unplaced" if unplaced >= unserved["bundles"] else "broker-lost" if is_of_lost else None,
         next_step="Start the lost brokers; or, if they are dead, `statechannel repair resume`." if is_paused else None,
     )
 

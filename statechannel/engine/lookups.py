@@ -338,7 +338,6 @@ class Lookups:
         refusal = self._placer.refusal(key)
         if refusal is None:
             return _NONE_ACCEPTS
-        self._context.troubles.unplaced.note(key.name, refusal, self._context.now.wall_ms)
         return Wait(refusal.message, _CHANGE_POLICIES, _NONE_ALLOWED, refusal.lasting)
 
     @property

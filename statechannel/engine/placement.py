@@ -162,7 +162,11 @@ class Placer:
         return chosen
 
     def refusal(self, key: KeyState) -> NoBroker | None:
-        return self.placement.refusal(key.name)
+        """Why the last choice for the bundle was None, as for `Placement`; heartbeats report it from now on."""
+        refusal = self.placement.refusal(key.name)
+        if refusal is not None:
+            self._context.troubles.unplaced.note(key.name, refusal, self._context.now.wall_ms)
+        return refusal
 
     def _load(self) -> dict[str, int]:
         load: dict[str, int] = {}

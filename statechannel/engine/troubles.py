@@ -90,7 +90,7 @@ class _Unplaced(NamedTuple):
 
 @dataclass(slots=True)
 class UnplacedBundles:
-    """Bundles that lookups asked for in vain, since placement found no broker: the newest `UNPLACED_MAX`. Wall clock."""
+    """Bundles that lookups or repair would assign, but placement found no broker: the newest `UNPLACED_MAX`. Wall clock."""
 
     _bundles: dict[str, _Unplaced] = field(default_factory=dict)
 

@@ -312,12 +312,12 @@ def test_why_tells_the_decision_of_each_move(run: Callable[..., Result], monkeyp
     injected = inject(monkeypatch, *RECORDS)
     channel(monkeypatch, tmp_path, two_moves())
     shown = lines(run("why", WHOLE, *HERE))
-    assert shown.startswith(f"{WHOLE} is served by b2\n")
+    assert shown.startswith(f"{WHOLE} is assigned to b2\n")
     assert f"    decision {IDS[2]} of b1 (term 7, cycle 2, transfer), Overloaded: b1 has 80 %, b2 20 %" in shown
     assert "    result in the balancer's log: transferred" in shown
     assert injected.about == [WHOLE]
     topic = lines(run("why", f"{NAMESPACE}/topic", *HERE))
-    assert topic.startswith(f"the bundle of persistent://{NAMESPACE}/topic: {WHOLE} is served by b2")
+    assert topic.startswith(f"the bundle of persistent://{NAMESPACE}/topic: {WHOLE} is assigned to b2")
     document = json.loads(lines(run("why", WHOLE, *HERE, "--output", "json", "--limit", "2")))
     assert [(step["what"], step["decision"]) for step in document["steps"]] == [("assigned", None), ("moved", IDS[2])]
     assert (document["asked"], document["owner"], document["left_out"], document["whole"]) == (WHOLE, "b2", 1, True)

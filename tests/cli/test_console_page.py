@@ -361,7 +361,7 @@ def test_bundles_are_filtered_chosen_and_moved_together(browser):
     ids=["running", "drained", "of-a-person", "of-a-person-by-force", "override"],
 )
 def test_a_cordon_is_shown_and_ended_as_it_was_written(browser, row, role, state, asked):
-    with quiet_world(open_role=role) as world:
+    with quiet_world(open_role=role, page_topics_s=3_600) as world:
         world.cordons = [row]
         with opened(browser, world) as seen:
             page, sent = seen.page, []
@@ -384,6 +384,11 @@ def test_a_cordon_is_shown_and_ended_as_it_was_written(browser, row, role, state
             page.get_by_role("button", name="Show what would happen").click()
             seen.shows("#dialog-body", "b2 would take bundles again")
             assert sent == [("DELETE", f"{world.url}/{asked}", None)]
+            if row["drain_state"] == "running":  # it is looked at until it has ended
+                world.cordons = [
+                    row | {"drain_state": "failed", "drain_ended_ms": now_ms(), "drain_message": "no disk"}
+                ]
+                seen.shows("#problem-rows", "no disk")
             assert seen.errors == []
 
 

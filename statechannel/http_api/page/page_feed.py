@@ -41,6 +41,8 @@ _log = SafeLogger(__name__)
 
 UNWATCHED_S: Final = 2.0
 """Without open pages the members are looked at no more often."""
+SOON_S: Final = 2.0
+"""Between two reads of topics at the least, where one of them is known to change."""
 QUIET_S: Final = 1.0
 """Where nothing changes, pages hear no more often that they show what is."""
 _WAITING_MAX: Final = 100_000
@@ -187,7 +189,8 @@ class PageFeed:
         self._turn = asyncio.Event()
         self._opened = asyncio.Event()  # a page that is opened does not wait for the next look
         self._tasks: list[asyncio.Task[None]] = []
-        self._read_due_s = self._quiet_due_s = 0.0
+        self._read_due_s = self._read_began_s = self._quiet_due_s = 0.0
+        self._decision: str | None = None
         self._reading: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -210,6 +213,9 @@ class PageFeed:
                 self._lost_track = True
             elif self._waiting is None:
                 self.view.take((item,))
+                if item.decision not in (None, self._decision):
+                    self._decision = item.decision
+                    self._read_soon()
             elif len(self._waiting) < _WAITING_MAX:
                 self._waiting.append(item)
             else:
@@ -355,8 +361,12 @@ class PageFeed:
         """Begin to read them if that is due, one reading at a time."""
         now_s, task = time.monotonic(), self._reading
         if self.topics and now_s >= self._read_due_s and (task is None or task.done()):
-            self._read_due_s = now_s + self._settings.page_topics_s
+            self._read_due_s, self._read_began_s = now_s + self._settings.page_topics_s, now_s
             self._reading = asyncio.get_running_loop().create_task(self._topics_read(), name="http-page-topics")
+
+    def _read_soon(self) -> None:
+        """A decision is carried out, or a drain runs: what the topics say of it is not waited for until the next turn."""
+        self._read_due_s = min(self._read_due_s, self._read_began_s + SOON_S)
 
     async def _topics_read(self) -> None:
         for name, read in self.topics.items():
@@ -371,6 +381,8 @@ class PageFeed:
         cordons = self.topic_sections.get("cordons", {}).get("cordons")
         if cordons is not None:  # those that were read last, where they could not be read now
             self.view.cordons = {row["broker"]: row for row in cordons}
+            if any(row["drain_state"] == "running" for row in cordons):
+                self._read_soon()
 
 
 def _event(number: int, sections: Mapping[str, bytes]) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from statechannel.engine.commands import Lookup
+from statechannel.engine.troubles import NoBroker
 from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE
 from tests.unit.core.test_floods import leader
@@ -36,6 +37,9 @@ class Told:
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
         return self.broker
 
+    def refusal(self, bundle: str) -> NoBroker | None:
+        return None if self.broker else NoBroker("pin", f"{bundle} is pinned to z")
+
 
 def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
     alone, result = leader(), Told()
@@ -50,7 +54,10 @@ def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
     written = len(alone.written(BUNDLE))
     alone.run(40)  # z is lost long since
     assert (key.state, key.to, len(alone.written(BUNDLE))) == (State.ASSIGNING, "z", written)
+    unplaced = alone.engine.context.troubles.unplaced
+    assert (unplaced.fields(round(alone.now_s * 1_000)) or {})["reason"] == "pin", "operators read why it waits"
 
     result.broker = "a"
     alone.run(5)
     assert (key.state, key.to) == (State.ASSIGNED, "a")
+    assert unplaced.fields(round(alone.now_s * 1_000)) is None

@@ -185,7 +185,7 @@ def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
         InvalidRecord(InvalidDecisionReason.FORMAT, "format is not 1"),
     )
     answer = why(read_trail(log, ONE), known)
-    assert answer.now == f"{ONE} is served by b3"
+    assert answer.now == f"{ONE} is assigned to b3"
     assert [what for what, _ in lines(answer)] == ["created", "assigned", "moved", "split", "moved"]
     first, split, last = answer.steps[2:]
     assert first.because == (f"decision {IDS[1]} of b1 (term 7, cycle 1, transfer), Overloaded: b1 has 80 %, b2 20 %")
