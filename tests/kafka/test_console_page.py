@@ -453,10 +453,6 @@ INCIDENTS: tuple[tuple[Callable[[SeenCluster], End], str | None], ...] = (
 )
 
 
-if os.environ.get("INCIDENTS") != "all":  # the others last for minutes, until what they leave is forgotten
-    INCIDENTS = tuple(row for row in INCIDENTS if row[0] in (split, stuck_hook, leader_killed, owner_killed))
-
-
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeenCluster]:
     browser_or_skip()
