@@ -129,7 +129,7 @@ def no_leader(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
         without_ms = facts["no_leader_for_ms"]
         is_new = without_ms is None or without_ms < BRIEF_MS
         message = "no broker leads" if is_new else f"no broker has led for {duration(without_ms)}"
-        yield Detection(message, facts={"for_ms": without_ms})
+        yield Detection(message, facts={"for_ms": without_ms}, due_to="kafka-silent")
 
 
 def repair_paused(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -147,7 +147,7 @@ def repair_paused(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
 def none_accepts(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     alive = alive_of(facts)
     if alive and not any(row["accepting"] for row in alive):
-        yield Detection("no broker accepts bundles")
+        yield Detection("no broker accepts bundles", due_to="kafka-silent")
 
 
 def forged(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -249,7 +249,11 @@ def broker_suspect(facts: Facts, limits: ConditionLimits) -> Iterator[Detection]
 def safe_mode(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     safe = [row["broker"] for row in facts["brokers"] if row["mode"] == "safe"]
     if safe:
-        yield Detection(f"in safe mode, without Kafka: {named(safe)}", facts={"broker": safe[0], "brokers": safe})
+        yield Detection(
+            f"in safe mode, without Kafka: {named(safe)}",
+            facts={"broker": safe[0], "brokers": safe},
+            due_to="kafka-silent",
+        )
 
 
 def _lately(facts: Facts, trouble: str, within_ms: float) -> Iterator[tuple[BrokerFacts, Mapping[str, Any]]]:

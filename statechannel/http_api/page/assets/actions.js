@@ -1,16 +1,17 @@
 // What may be done, to one or to many at once: each after its dry run. And why nothing may be done.
 import { ask, state } from "./feed.js";
-import { button, byId, clean, count, el, moment, zone } from "./parts.js";
+import { button, byId, clean, count, el, hasNews, moment, zone } from "./parts.js";
 
 const TOGETHER = 4, LINES = 20;
 export const MOST = 200;
 export const mayForce = () => state.role === "force";
-export const mayAct = () => state.role === "operate" || mayForce();
+const isAllowed = () => state.role === "operate" || mayForce();
+export const mayAct = () => isAllowed() && hasNews();
 // Empty where actions are there.
-export function whyNot(isPast, isStale) {
+export function whyNot(isPast) {
   if (isPast) return "No actions in the past: “Live” brings them back.";
-  if (isStale) return "No actions while there is no news of the cluster.";
-  if (mayAct()) return "";
+  if (!hasNews()) return "No actions while there is no news of the cluster.";
+  if (isAllowed()) return "";
   const way = sessionStorage.getItem("token") ? `The token of ${clean(state.caller)} has the role ${state.role}; actions take the role operate.` : "Start the process with --set http.open_role=operate, or write an http.access_file.";
   return `No actions: you may only read. ${way}`;
 }

@@ -4,8 +4,8 @@ import { followBundle, hideBundle, onClose, pastBundle, showBundle } from "./bun
 import { Cursor } from "./cursor.js";
 import { ask, follow, state } from "./feed.js";
 import { Heat } from "./heat.js";
-import { RESOURCES, STALE_MS, Sections, differingIn, drawHead, drawLight, drawProblems, drawVerdict } from "./sections.js";
-import { byId, changeZone, now, setColours, silence, zone } from "./parts.js";
+import { RESOURCES, Sections, differingIn, drawHead, drawLight, drawProblems, drawVerdict } from "./sections.js";
+import { byId, changeZone, hasNews, now, setColours, zone } from "./parts.js";
 import { Tables } from "./tables.js";
 
 const shown = {};
@@ -36,9 +36,7 @@ function moved(at) {
 }
 const cursor = new Cursor(show, showPast, showPresent, moved);
 const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); }, (start, end) => ask(heatPath(past, { start, ...(end ? { end } : {}) })));
-const isStale = () => silence() > STALE_MS;
-const mayActNow = () => mayAct() && !isStale();
-const sections = new Sections(show, showBroker, mayActNow, mayForce);
+const sections = new Sections(show, showBroker, mayAct, mayForce);
 const tables = new Tables(show, showBroker, (namespace) => {
   byId("bundles-text").value = `${namespace}/`;
   tables.ofBroker(null);
@@ -46,7 +44,7 @@ const tables = new Tables(show, showBroker, (namespace) => {
 });
 onClose(() => { go({ bundle: null }); arrive(); });
 byId("bundles-broker").addEventListener("change", (event) => { go({ broker: event.target.value }); arrive(); });
-let cells = [], past = null, wasStale = false;
+let cells = [], past = null, hadNews = true;
 
 function take(message) {
   for (const [name, section] of Object.entries(message.sections)) {
@@ -84,7 +82,7 @@ function draw() {
 function drawPresent() {
   if (dirty.has("decisions") || dirty.has("loads")) sections.loads = loadsOf(shown.decisions?.decisions ?? [], shown.loads?.brokers ?? []);
   if (["head", "replicas", "brokers"].some((name) => dirty.has(name))) drawHead(shown.head, shown.replicas, shown.brokers ?? []);
-  if (dirty.has("problems") || dirty.has("brokers")) drawProblems(shown.problems ?? [], show, shown.brokers ?? [], mayActNow());
+  if (dirty.has("problems") || dirty.has("brokers")) drawProblems(shown.problems ?? [], show, shown.brokers ?? [], mayAct());
   if (["brokers", "decisions", "loads", "cordons", "colours", "replicas"].some((name) => dirty.has(name))) {
     sections.cordons = Object.fromEntries((shown.cordons?.cordons ?? []).map((row) => [row.broker, row]));
     sections.differing = differingIn(shown.replicas);
@@ -188,8 +186,8 @@ byId("time-at").placeholder = `12:17:34 ${zone()}`;
 function drawNow() {
   drawLight(shown.head, shown.brokers ?? [], past);
   drawVerdict(shown.head, shown.problems ?? [], past);
-  if (wasStale === isStale()) return;
-  wasStale = !wasStale;
+  if (hadNews === hasNews()) return;
+  hadNews = !hadNews;
   if (past === null) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);  // no actions of a page without news
   tables.drawTools();
 }

@@ -52,6 +52,8 @@ export function hear(atMs) { ahead = atMs - Date.now(); heard = performance.now(
 export const asOf = () => newest;
 export const now = () => Date.now() + ahead;
 export const silence = () => performance.now() - heard;
+export const STALE_MS = 5000;
+export const hasNews = () => silence() <= STALE_MS && document.documentElement.dataset.away !== "yes";
 
 let colours = {};
 export function setColours(map) { colours = map; }

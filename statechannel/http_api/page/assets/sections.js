@@ -1,10 +1,9 @@
 // The sections of the present: header, problems, brokers, between two owners, events, decisions.
 import { act, whyNot } from "./actions.js";
 import { ask } from "./feed.js";
-import { Choice, Table, asOf, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence, zone } from "./parts.js";
+import { Choice, Table, asOf, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence, STALE_MS, zone } from "./parts.js";
 
 // Of the past, null is what is not known.
-export const STALE_MS = 5000;
 
 export function drawHead(head, replicas, brokers, past = null) {
   const some = (value) => value ?? "unknown";
@@ -91,7 +90,8 @@ export function drawVerdict(head, problems, past = null) {
     const oldest = Math.min(...began);
     if (Math.abs(oldest - sinceMs) > 3000) sinceMs = oldest;  // by clocks of several processes
     word = head.health.toUpperCase() + (began.length ? ` since ${clock(sinceMs)} ${zone()}` : "");
-    cause = severe.length ? `${severe[0].message}${others > 0 ? `; and ${others} more` : ""}` : "";
+    const first = severe[0]?.message ?? (problems.length ? `warning: ${problems[0].message}` : "");
+    cause = `${first}${others > 0 ? `; and ${others} more` : ""}`;
     tone = head.health;
   }
   if (host.dataset.health !== tone) host.dataset.health = tone;
@@ -262,7 +262,7 @@ export class Sections {
   }
 
   drawTools() {
-    const chosen = [...this.choice.keys], why = whyNot(this.atMs !== null, silence() > STALE_MS), stamp = JSON.stringify([chosen, why]);
+    const chosen = [...this.choice.keys], why = whyNot(this.atMs !== null), stamp = JSON.stringify([chosen, why]);
     if (this.toolsOf === stamp) return;
     this.toolsOf = stamp;
     const drain = button(`Drain the chosen ${chosen.length === 1 ? "one" : count(chosen.length)}…`, () => act("drain", chosen.map((broker) => ({ broker }))), "");

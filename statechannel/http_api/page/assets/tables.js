@@ -1,8 +1,7 @@
 // Tables of everything: bundles, by filter and order of the server; namespaces; operations and drains.
 import { MOST, act, mayAct, whyNot } from "./actions.js";
 import { ask } from "./feed.js";
-import { Choice, Table, button, byId, bytes, clock, colourClass, count, duration, el, named, now, silence } from "./parts.js";
-import { STALE_MS } from "./sections.js";
+import { Choice, Table, button, byId, bytes, clock, colourClass, count, duration, el, named, now } from "./parts.js";
 
 const EACH_MS = 3000, STEP = 100, ROWS_MAX = 1000, NAMESPACES_MAX = 5000;
 const VERBS = { transfer: "Move", unload: "Unload", split: "Split" };
@@ -110,7 +109,7 @@ export class Tables {
   }
 
   drawTools() {
-    const chosen = [...this.choice.keys], why = whyNot(this.atMs !== null, silence() > STALE_MS);
+    const chosen = [...this.choice.keys], why = whyNot(this.atMs !== null);
     const stamp = JSON.stringify([chosen.length, why, this.rows.length]);
     if (this.stamp === stamp) return;
     this.stamp = stamp;
