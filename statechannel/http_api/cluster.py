@@ -45,10 +45,16 @@ SCANNED_MAX: Final = 10_000
 
 
 def silence_by(engine: Engine, now_s: float) -> Callable[[Member | LostMember], int]:
-    """For how long a member has not been heard, in milliseconds."""
+    """For how long a member has not been heard, in milliseconds.
+
+    The time for which this process has not heard itself either is Kafka's silence, and not that of the member.
+    """
     newest_ms = engine.presence.last_ms
+    until_s = now_s - max(0.0, engine.presence.silence_s - engine.context.config.member_interval_s)
     return lambda member: (
-        round(1_000 * (now_s - member.heard_at_s)) if isinstance(member, Member) else newest_ms - member.last_heard_ms
+        max(0, round(1_000 * (until_s - member.heard_at_s)))
+        if isinstance(member, Member)
+        else newest_ms - member.last_heard_ms
     )
 
 

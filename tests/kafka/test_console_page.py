@@ -416,7 +416,8 @@ def kafka_away(seen: SeenCluster) -> End:
     def end() -> None:
         os.kill(seen.kafka.pid, signal.SIGCONT)
         seen.is_away = False
-        assert not any("broker-lost" in state.problems for states in seen.shown.values() for state in states)
+        wrong = {"broker-lost", "broker-suspect"}
+        assert not any(wrong & state.problems.keys() for states in seen.shown.values() for state in states)
 
     return end
 

@@ -361,7 +361,7 @@ def test_the_page_says_who_differs_as_heartbeats_do():
 
 async def test_cordons_that_cannot_be_read_now_are_those_read_last():
     answers = [
-        {"cordons": [{"broker": "b2"}]},
+        {"cordons": [{"broker": "b2", "drain_state": None}]},
         ProblemError("too-busy", "two topics are being read already"),
         {"cordons": []},
     ]
