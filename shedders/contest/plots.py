@@ -1,4 +1,4 @@
-"""Plots of runs and comparisons, as SVG or PNG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
+"""Plots of runs and comparisons, as SVG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
 
 Two kinds: a scenario (the load of each broker over time, moves as ticks; contenders side by side on the same axes), and balance
 against churn (every contender in every scenario).
@@ -75,7 +75,6 @@ def drawn(outcome: RunOutcome, points: int) -> RunSeries:
         )
 
 
-FORMATS: Final = ("svg", "png")
 LINES_MAX: Final = 12
 """Brokers drawn as lines of their own; of more, bands are drawn that hold all, and the middle half, of them."""
 COLOURS: Final = (
@@ -122,7 +121,6 @@ _STYLE: Final[Mapping[str, Any]] = {
 _COLUMNS: Final = 3
 _NAME_MAX: Final = 56
 _PANEL_POINTS: Final = 120
-_DPI: Final = 110
 _OVERLOADED: Final = 0.85
 _RATIOS: Final = (1, 1.05, 1.1, 1.2, 1.3, 1.5, 1.75, 2, 2.5, 3, 4, 5, 7, 10, 20, 50, 100)
 
@@ -137,17 +135,6 @@ class Plot(NamedTuple):
             canvas: Any = FigureCanvasSVG(self.figure)
             canvas.print_svg(out, metadata={"Date": None, "Creator": None})
         return out.getvalue().replace("</defs>", f"{_DARK_STYLE}</defs>", 1)
-
-    def png(self) -> bytes:
-        with styled():
-            out = io.BytesIO()
-            self.figure.set_dpi(_DPI)
-            canvas: Any = FigureCanvasAgg(self.figure)
-            canvas.print_png(out, metadata={"Software": None})
-        return out.getvalue()
-
-    def of(self, form: str) -> bytes:
-        return self.svg().encode() if form == "svg" else self.png()
 
 
 @contextmanager

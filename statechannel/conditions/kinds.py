@@ -32,10 +32,8 @@ BEHIND_S: Final = 5.0
 def kafka_silent(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     blind_ms = facts["blind_since_ms"]
     if blind_ms is not None:
-        silent = duration(max(0, facts["at_ms"] - blind_ms))
-        yield Detection(
-            f"Kafka has not answered since {moment(blind_ms)}, for {silent}; all below is from then", since_ms=blind_ms
-        )
+        silent = f"since {moment(blind_ms)}, for {duration(max(0, facts['at_ms'] - blind_ms))}"
+        yield Detection(f"Kafka has not answered {silent}; all below is from then", since_ms=blind_ms)
 
 
 def newer_format(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -136,12 +134,9 @@ def repair_paused(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     for row in facts["repair_paused"]:
         since = "" if row["lost_since_ms"] is None else f"; lost since {moment(row['lost_since_ms'])}"
         left = "" if row["left_ms"] is None else f"; it goes on by itself in {duration(row['left_ms'])}"
-        yield Detection(
-            f"{row['broker']} paused repair: {row['why']}{since}{left}",
-            row["broker"],
-            brief="; if they are dead: `statechannel repair resume`",
-            due_to="broker-lost",
-        )
+        message = f"{row['broker']} paused repair: {row['why']}{since}{left}"
+        brief = "; if they are dead: `statechannel repair resume`"
+        yield Detection(message, row["broker"], brief=brief, due_to="broker-lost")
 
 
 def none_accepts(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
@@ -227,13 +222,10 @@ def broker_lost(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
         lost = [f"{row['broker']}, last heard {duration(row['heard_ago_ms'])} ago" for row in rows]
         is_alone = len(alive) == 1 < len(lost)
         left = f"; {alive[0]['broker']} alone is left, with {alive[0]['bundles']} bundles" if is_alone else ""
-        yield Detection(
-            f"lost without a goodbye, and not back: {named(lost)}{left}",
-            rows[0]["broker"] if len(rows) == 1 else None,
-            facts["at_ms"] - max(row["heard_ago_ms"] for row in rows),
-            facts={"broker": rows[0]["broker"]},
-            due_to="no-broker",
-        )
+        message, first = f"lost without a goodbye, and not back: {named(lost)}{left}", rows[0]["broker"]
+        since_ms = facts["at_ms"] - max(row["heard_ago_ms"] for row in rows)
+        subject = first if len(rows) == 1 else None
+        yield Detection(message, subject, since_ms, facts={"broker": first}, due_to="no-broker")
 
 
 def broker_suspect(facts: Facts, limits: ConditionLimits) -> Iterator[Detection]:
@@ -249,11 +241,8 @@ def broker_suspect(facts: Facts, limits: ConditionLimits) -> Iterator[Detection]
 def safe_mode(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     safe = [row["broker"] for row in facts["brokers"] if row["mode"] == "safe"]
     if safe:
-        yield Detection(
-            f"in safe mode, without Kafka: {named(safe)}",
-            facts={"broker": safe[0], "brokers": safe},
-            due_to="kafka-silent",
-        )
+        about = {"broker": safe[0], "brokers": safe}
+        yield Detection(f"in safe mode, without Kafka: {named(safe)}", facts=about, due_to="kafka-silent")
 
 
 def _lately(facts: Facts, trouble: str, within_ms: float) -> Iterator[tuple[BrokerFacts, Mapping[str, Any]]]:
@@ -304,25 +293,20 @@ def kafka_refuses(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     for row, refused in _lately(facts, "refused", LATELY_MS):
         times = "once" if refused["times"] == 1 else f"{refused['times']} times"
         hint = LIMIT_HINTS.get(refused["reason"], f"Look at the log of {row['broker']}.")
-        yield Detection(
+        message, since_ms = (
             f"Kafka refuses records of {row['broker']}: {refused['message']} ({times})",
-            row["broker"],
             refused["since_ms"],
-            f", since {moment(refused['since_ms'])}",
-            next_step=hint[0].upper() + hint[1:],
         )
+        brief, step = f", since {moment(since_ms)}", hint[0].upper() + hint[1:]
+        yield Detection(message, row["broker"], since_ms, brief, next_step=step)
 
 
 def kafka_throttles(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     for row, throttled in _lately(facts, "throttled", THROTTLED_LATELY_MS):
-        yield Detection(
-            f"Kafka throttles the {throttled['kind']} {throttled['client']} of {row['broker']}: "
-            f"{throttled['throttled_ms'] / 1_000:.1f} s of the last {throttled['window_ms'] / 1_000:.0f} s "
-            f"({QUOTAS[throttled['kind']]})",
-            row["broker"],
-            throttled["since_ms"],
-            f", since {moment(throttled['since_ms'])}",
-        )
+        kind, since_ms = throttled["kind"], throttled["since_ms"]
+        times = f"{throttled['throttled_ms'] / 1_000:.1f} s of the last {throttled['window_ms'] / 1_000:.0f} s"
+        message = f"Kafka throttles the {kind} {throttled['client']} of {row['broker']}: {times} ({QUOTAS[kind]})"
+        yield Detection(message, row["broker"], since_ms, f", since {moment(since_ms)}")
 
 
 def broker_late(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:

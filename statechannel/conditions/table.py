@@ -148,8 +148,7 @@ def current(facts: Facts, limits: ConditionLimits, conditions: Iterable[Conditio
         cause = item.code
         while (before := causes[cause]) in causes:
             cause = before
-        due_to = None if item.code == cause else cause
-        groups.setdefault(cause, []).append(replace(item, due_to=due_to))
+        groups.setdefault(cause, []).append(replace(item, due_to=None if item.code == cause else cause))
     return [item for group in groups.values() for item in sorted(group, key=lambda item: item.due_to is not None)]
 
 
@@ -165,6 +164,5 @@ def reasons_of(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
 
 def verdict_of(occurrences: Iterable[Occurrence]) -> ChannelHealth:
     """The worst of them as a verdict on the channel."""
-    order = list(ConditionSeverity)
-    worst = min((item.severity for item in occurrences), key=order.index, default=ConditionSeverity.NOTE)
-    return worst.verdict
+    severities = {item.severity for item in occurrences}
+    return next((severity for severity in ConditionSeverity if severity in severities), _NOTE).verdict

@@ -51,11 +51,13 @@ def silence_by(engine: Engine, now_s: float) -> Callable[[Member | LostMember], 
     """
     newest_ms = engine.presence.last_ms
     until_s = now_s - max(0.0, engine.presence.silence_s - engine.context.config.member_interval_s)
-    return lambda member: (
-        max(0, round(1_000 * (until_s - member.heard_at_s)))
-        if isinstance(member, Member)
-        else newest_ms - member.last_heard_ms
-    )
+
+    def silent_ms(member: Member | LostMember) -> int:
+        if isinstance(member, Member):
+            return max(0, round(1_000 * (until_s - member.heard_at_s)))
+        return newest_ms - member.last_heard_ms
+
+    return silent_ms
 
 
 class BundleFilter(NamedTuple):

@@ -42,11 +42,6 @@ def pointer_of(folder: Path) -> Pointer:
     return pointer
 
 
-def pointer_number(folder: Path) -> int:
-    pointer = SnapshotStore(str(folder / "view")).latest()
-    return -1 if pointer is None else pointer.sequence
-
-
 class Both:
     """The job's table and the one without Spark, told the same."""
 

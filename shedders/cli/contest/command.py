@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shedders.cli.contest.compare import compare
-from shedders.cli.contest.options import need_extra, write_pictures
+from shedders.cli.contest.options import need_extra, write_plot
 from shedders.cli.options import make_folder, say_written, show_grid, write_file
 from statechannel.cli.kit.options import OutputAs, OutputBesideFile
 from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
@@ -91,8 +91,7 @@ def run(
         int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Random seed of the scenario.")
     ] = 1,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for the outcome and its plot (PNG and SVG)."),
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for the outcome and its plot (SVG).")
     ] = None,
     output: OutputBesideFile = Output.TABLE,
 ) -> None:
@@ -118,7 +117,7 @@ def run(
         document = folder / f"{name}.json"
         write_file(document, outcome.model_dump_json(indent=1).encode() + b"\n")
         picture = scenario_picture([outcome], title=f"{outcome.scenario}, seed {outcome.seed}")
-        written = [document, *write_pictures(folder, name, picture)]
+        written = [document, write_plot(folder / f"{name}.svg", picture)]
     if output is Output.JSON:
         print_json({"digest": outcome.digest(), **outcome.model_dump(mode="json")})
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from shedders.cli.contest.options import contender_names, need_extra, parse_seeds, write_pictures
+from shedders.cli.contest.options import contender_names, need_extra, parse_seeds, write_plot
 from shedders.cli.options import LIVE, make_folder, say_written, show_grid, snapshot_from, write_file
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
@@ -269,9 +269,9 @@ def write_results(
         for number, part in enumerate(comparison.scenarios):
             mine = [outcome for outcome in drawn if outcome.scenario == part.scenario]
             if mine:
-                write_pictures(plots, file_name(part.scenario), scenario_picture(mine, title=part.scenario))
+                write_plot(plots / f"{file_name(part.scenario)}.svg", scenario_picture(mine, title=part.scenario))
             update(number + 1)
-        churn = write_pictures(out, "churn", churn_picture(comparison))
+        churn = write_plot(out / "churn.svg", churn_picture(comparison))
     contents = {
         out / "comparison.json": orjson.dumps(
             comparison.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
@@ -280,4 +280,4 @@ def write_results(
     }
     for path, content in contents.items():
         write_file(path, content)
-    return [*contents, *churn, plots]
+    return [*contents, churn, plots]

@@ -65,10 +65,6 @@ def contender_names(values: Sequence[str]) -> str:
     return _NEXT.sub(" ", " ".join(values)) if values else "default"
 
 
-def write_pictures(folder: Path, name: str, picture: Plot) -> list[Path]:
-    from shedders.contest.plots import FORMATS
-
-    paths = [folder / f"{name}.{form}" for form in FORMATS]
-    for path, form in zip(paths, FORMATS, strict=True):
-        write_file(path, picture.of(form))
-    return paths
+def write_plot(path: Path, plot: Plot) -> Path:
+    write_file(path, plot.svg().encode())
+    return path

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from statechannel.clocks import now_ms
-from statechannel.conditions.facts import ConditionLimits, broker_rows, leader_of, pauses_of, stopped_in
+from statechannel.conditions.facts import broker_rows, leader_of, pauses_of, stopped_in
 from statechannel.engine.context import Mode
 from statechannel.engine.freshness import lag_s
 from statechannel.errors import StateChannelError
@@ -59,8 +59,6 @@ class PageSource:
         self._cluster = cluster
         self._progress: deque[tuple[int, Mapping[int, int]]] = deque(maxlen=_PROGRESS_MAX)
         self._elsewhere = ReadElsewhere()
-        self._suspect_ms = ConditionLimits.of(cluster.settings).suspect_ms
-        """So long must this process have heard nothing for all others to seem silent: then it is Kafka that is."""
 
     @property
     def broker(self) -> str:
@@ -76,8 +74,7 @@ class PageSource:
         applied = {part.partition: part.view.applied for part in engine.replicas}
         leader = leader_of(members)
         term = members.alive[leader].info.get("term") if leader is not None else None
-        silence_ms = 1_000 * engine.presence.silence_s
-        away = context.registry_mode is Mode.SAFE or silence_ms >= self._suspect_ms
+        away = context.registry_mode is Mode.SAFE
         heard_s = max((member.heard_at_s for member in members.alive.values()), default=None)
         others = (member.info.get("applied") for name, member in members.alive.items() if name != self.broker)
         ends = {part.partition: part.applied for part in engine.replicas}
@@ -88,7 +85,7 @@ class PageSource:
             at_ms=at_ms,
             broker=self.broker,
             mode=str(context.mode),
-            away_since_ms=at_ms - round(silence_ms) if away else None,
+            away_since_ms=at_ms - round(1_000 * engine.presence.silence_s) if away else None,
             lag_s=max(lag_s(context.now, part) for part in engine.replicas) if behind_ms is None else behind_ms / 1_000,
             applied=applied,
             leader=leader,

@@ -495,12 +495,8 @@ def _decisions_query(at_ms: int | None) -> dict[str, Any]:
     return {"limit": DECISIONS_SHOWN, **past}
 
 
-def _cordons_shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {"cordons": document["cordons"][:CORDONS_MAX]}
-
-
 TOPIC_SECTIONS: Final[Mapping[str, TopicSection]] = {
-    "cordons": TopicSection("list-cordons", _cordons_shown, has_past=False),
+    "cordons": TopicSection("list-cordons", lambda all_: {"cordons": all_["cordons"][:CORDONS_MAX]}, has_past=False),
     "decisions": TopicSection("list-decisions", _decisions_shown, _decisions_query),
     "loads": TopicSection("list-loads", _loads_shown),
 }

@@ -282,9 +282,7 @@ class PageView:
                 "bundles": owned.get(row["broker"], 0),
                 "lag_records": row["lag_records"] if (row["lag_records"] or 0) > _LAG_SHOWN else 0,
                 "lost_since_ms": look.at_ms - row["heard_ago_ms"] if row["state"] == "lost" else None,
-                "silent": _is_alive(row)
-                and look.away_since_ms is None
-                and row["heard_ago_ms"] >= self._limits.suspect_ms,
+                "silent": _is_alive(row) and row["heard_ago_ms"] >= self._limits.suspect_ms,
                 "coming": coming[row["broker"]],
                 "leaving": leaving[row["broker"]],
                 "came": self._moves.came[row["broker"]],

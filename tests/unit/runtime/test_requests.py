@@ -72,7 +72,8 @@ def test_unowned_bundles_namespaces_and_lookups_are_the_leaders() -> None:
     assert len(world.given["b2"]) == 3
 
 
-def test_two_that_think_they_lead_the_first_claim_in_the_log_wins() -> None:
+def two_leaders() -> World:
+    """Both have read one request, and have written a claim."""
     world = World("b1", "b2")
     for around in world.around.values():
         around.leading = True
@@ -82,6 +83,12 @@ def test_two_that_think_they_lead_the_first_claim_in_the_log_wins() -> None:
         world.read[broker] = 1
     for desk in world.desks.values():
         desk.review(world.now_s)
+    assert len(world.log) == 3
+    return world
+
+
+def test_two_that_think_they_lead_the_first_claim_in_the_log_wins() -> None:
+    world = two_leaders()
     world.turns(6)
     assert len(world.claims()) == 2
     assert list(world.executions()) == ["b1"]
@@ -172,16 +179,7 @@ def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
 
 def test_who_lost_the_race_for_a_claim_takes_over_at_once_when_the_claimer_is_lost() -> None:
     """Not only after the time in which its own claim would be written again."""
-    world = World("b1", "b2")
-    for around in world.around.values():
-        around.leading = True
-    world.ask("op1", "create-namespace", namespace="a/b")
-    for broker, desk in world.desks.items():
-        desk.read(world.log[0])
-        world.read[broker] = 1
-    for desk in world.desks.values():
-        desk.review(world.now_s)
-    assert len(world.log) == 3, "both have written a claim"
+    world = two_leaders()
     world.turn("b2")
     del world.desks["b1"], world.alive["b1"]
     world.turns(3)
