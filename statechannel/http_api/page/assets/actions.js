@@ -1,6 +1,6 @@
 // What may be done, to one or to many at once: each after its dry run. And why nothing may be done.
 import { ask, state } from "./feed.js";
-import { button, byId, clean, count, el, moment, zone } from "./parts.js";
+import { button, byId, clean, count, counted, el, moment, zone } from "./parts.js";
 
 const TOGETHER = 4, LINES = 20;
 export const MOST = 200;
@@ -42,7 +42,7 @@ export function act(action, subjects) {
   if (action === "transfer") {
     destination = el("select", null, "", { id: "act-to", required: "" });
     destination.append(el("option", "choose a broker", "", { value: "" }));
-    for (const row of destinations()) destination.append(el("option", `${row.broker}: ${[row.load == null ? "" : `load ${Math.round(row.load)} %`, `${count(row.bundles)} bundles`].filter(Boolean).join(", ")}`, "", { value: row.broker }));
+    for (const row of destinations()) destination.append(el("option", `${row.broker}: ${[row.load == null ? "" : `load ${Math.round(row.load)} %`, counted(row.bundles)].filter(Boolean).join(", ")}`, "", { value: row.broker }));
     form.append(el("label", "Destination, the least loaded first", "", { for: "act-to" }), destination);
   }
   const reason = el("input", null, "", { id: "act-reason", autocomplete: "off" });
