@@ -3,8 +3,8 @@
     [project.entry-points."statechannel.extensions"]
     balancer = "shedders.balancer.extension:make"
 
-An embedder hands extensions to `StateChannel.open(extensions=...)`, installed ones by `make_installed`, as `broker run` does. They
-start once the member has caught up, in order, and are closed once it has ended, in reverse order, however it ended.
+An embedder hands extensions to `StateChannel.open(extensions=...)`, installed ones by `make_installed`, as `broker run` does.
+They start once the member has caught up, in order, and are closed once it has ended, in reverse order, however it ended.
 """
 
 from __future__ import annotations
