@@ -166,7 +166,7 @@ export class Sections {
       { name: "for", kind: "n", text: (row) => (row.since_ms ? duration((this.atMs ?? now()) - row.since_ms) : this.atMs ? "unknown" : "since before the start") },
       { name: "time limit", kind: "n", text: (row) => (row.due_ms ? duration(row.due_ms - row.since_ms) : "") },
       { name: "who must act", text: (row) => this.actor(row) },
-    ], "Nothing: every bundle has one owner, or waits for its first lookup.");
+    ], "Nothing is between two owners.");
     this.events = new Table("event-rows", [
       { name: "time", kind: "t", text: (row) => clock(row.at_ms) },
       { name: "what", text: (row) => row.message + (row.reason ? `. ${row.reason}` : "") },
