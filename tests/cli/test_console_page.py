@@ -250,6 +250,7 @@ def test_the_load_of_brokers_and_of_hash_ranges(browser):
             "notes": [],
         }  # fmt: skip
         seen.shows("#broker-rows .warn", "CPU 93 %, direct memory 12 %, network in 3 %, network out 44 %, 2.5 MB/s in")
+        seen.shows("#broker-rows", "not reported")
         seen.page.select_option("#heat-by", "load")
         seen.shows("#heat-legend", "bytes a second")
         seen.page.focus("#heat-box")

@@ -90,7 +90,7 @@ function parts(found) {
   const { tools, answer } = card;
   const made = [facts, tools, answer, el("h3", "Timeline, the newest first")];
   if (!history.length) {
-    made.push(el("p", found.whole ? "No change." : "No change among those in memory; `statechannel audit bundle` reads older ones.", "note"));
+    made.push(el("p", found.whole ? "No change." : `No change among those in memory; \`statechannel audit history ${found.bundle}\` reads older ones.`, "note"));
     return made;
   }
   const table = el("table"), thead = el("thead"), head = el("tr"), rows = el("tbody");
