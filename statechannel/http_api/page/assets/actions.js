@@ -19,6 +19,7 @@ const of = (text) => encodeURIComponent(text);
 const PATHS = {
   transfer: ({ bundle }) => ["POST", `v1/bundles/${bundle}/transfer`],
   unload: ({ bundle }) => ["POST", `v1/bundles/${bundle}/unload`],
+  assign: () => ["POST", "v1/lookup"],
   split: ({ bundle }) => ["POST", `v1/bundles/${bundle}/split`],
   drain: ({ broker }) => ["POST", `v1/brokers/${of(broker)}/drain`],
   uncordon: ({ broker, cordon }) => ["DELETE", cordon.override ? `v1/overrides/cordon/${of(broker)}` : `v1/brokers/${of(broker)}/drain`],
@@ -51,6 +52,7 @@ export function act(action, subjects) {
   really.disabled = true;
   form.append(dry);
   const bodyOf = (subject, dryRun) => ({
+    ...(action === "assign" ? { name: subject.bundle } : {}),
     ...(subject.cordon?.drain === null && !subject.cordon.override ? { force: true } : {}),
     ...(destination?.value ? { destination: destination.value } : {}), ...(reason.value ? { reason: reason.value } : {}), dry_run: dryRun,
   });
