@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field
 from ulid import ULID
 
-from shedders.cli.drain import cordons, follower
+from shedders.cli.drain import command, cordons, follower
 from shedders.cli.policy.write import PolicyWriteResult, put, take_away
 from shedders.decisions.history import decision_read
 from shedders.decisions.topic import describe_decision_topic
@@ -156,10 +156,10 @@ class BalancerAnswers:
             if known is not None:
                 _require_same(known, args)
                 return _state_of(to, drain, broker)
-            follower.check(to, broker, force=body.force)
+            registry = follower.check(to, broker, force=body.force)
             if body.dry_run:
-                would = f"{broker} would be cordoned, and its bundles moved"
-                return {"dry_run": True, "would": [would], "broker": broker}
+                would = command.effect_of(to, registry, broker, force=body.force).sentences
+                return {"dry_run": True, "would": list(would), "broker": broker}
             cordons.cordon(to, broker, drain, why=body.reason or "", by=call.caller.by)
             within_s = body.timeout_s or self._drain_s
             follower.send(to, DRAIN, args, within_s, identifier=drain, by=call.caller.by)

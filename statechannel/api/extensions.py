@@ -3,8 +3,8 @@
     [project.entry-points."statechannel.extensions"]
     balancer = "shedders.balancer.extension:make"
 
-An embedder hands extensions to `StateChannel.open(extensions=...)`; `statechannel broker run` finds them by entry point. They
-start once the member has caught up, in order, and are closed once it has ended, in reverse order, however it ended.
+An embedder hands extensions to `StateChannel.open(extensions=...)`, installed ones by `make_installed`, as `broker run` does.
+They start once the member has caught up, in order, and are closed once it has ended, in reverse order, however it ended.
 """
 
 from __future__ import annotations
@@ -159,6 +159,13 @@ class Running:
             StateChannelError: One cannot start.
         """
         self._log = _log.bound(broker=channel.identity.broker)
+        own = channel.settings.extensions.items()
+        named = {name for name, values in own if _enabled(name, values.get("enabled", True))}
+        named |= set() if channel.settings.http.port is None else {"http"}
+        if missing := sorted(named - {extension.name for extension in self._extensions}):
+            self._log.warning(
+                "extensions.missing", extensions=missing, hint="Pass `extensions=make_installed(settings)`."
+            )
         for extension in self._extensions:
             self._started.append(extension)
             await self._start(extension, channel)

@@ -17,6 +17,7 @@ from statechannel.protocol.log import RecordRead
 from statechannel.protocol.overruling import MarkedColdStart
 from statechannel.protocol.record import Record
 from statechannel.protocol.side_record import json_object
+from statechannel.protocol.states import State
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
 from statechannel.replay.part import JoinObserver
@@ -171,7 +172,7 @@ NO_CHANGE: dict[str, Any] = dict.fromkeys(
 
 
 class KnownState(NamedTuple):
-    state: str
+    state: State
     owner: str | None
     generation: int | None
     to: str | None
@@ -184,7 +185,7 @@ def parts_of(key: KeyState) -> KeyParts:
 
 def known_state_of(key: KeyState) -> KnownState | None:
     """The state that a reader holds of a key; None if it does not exist."""
-    return None if key.state is None else KnownState(key.state.value, key.owner, key.generation, key.to, key.version)
+    return None if key.state is None else KnownState(key.state, key.owner, key.generation, key.to, key.version)
 
 
 class ChangeHistory:

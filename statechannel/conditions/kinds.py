@@ -258,7 +258,7 @@ def loop_blocked(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
         times = "once" if blocked["times"] == 1 else f"{blocked['times']} times"
         hook = f", hook {blocked['hook']}" if blocked["hook"] else ""
         yield Detection(
-            f"{row['broker']}'s event loop is blocked ({blocked['place']}{hook}): {times} since its start, the last time "
+            f"{row['broker']}'s event loop was blocked ({blocked['place']}{hook}): {times} since its start, the last time "
             f"{duration(blocked['ago_ms'])} ago",
             row["broker"],
             facts={"broker": row["broker"]},

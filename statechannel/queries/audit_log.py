@@ -32,6 +32,7 @@ from statechannel.audit.transfer.export_file import read_header
 from statechannel.audit.transfer.line import BadLine
 from statechannel.clocks import moment, now_ms
 from statechannel.errors import UsageError
+from statechannel.protocol.states import State
 from statechannel.queries.channel_view import BundleRow
 from statechannel.queries.query import Keys, by_name, keys_of, many, object_type
 from statechannel.queries.side_files import header_of, writers_of_file
@@ -318,7 +319,7 @@ _CHILDREN = object_type(
 )  # fmt: skip
 _WINNER = object_type(
     "WinnerRecord", "The accepted record because of which another is rejected.", (_TEXT, "id by operation"),
-    (int, "version offset"), (str, "state"),
+    (int, "version offset"), (State, "state"),
 )  # fmt: skip
 _RECORD = object_type(
     "HistoryRow", "A record.", *keys_of(HistoryLine), (str, "relation"), (_TEXT, "incarnation flow decision requested_by"),
@@ -339,15 +340,10 @@ GAPS = object_type(
     (object_type("AllGaps", "Gaps of all namespaces.", *_SUM), "all"), (many(_UNHEARD), "unheard"), sometimes=_MAY_BE,
 )  # fmt: skip
 _SIDE = object_type(
-    "DifferenceSide",
-    "A moment.",
-    (str, "as_of read"),
-    (_NUMBER, "timestamp_ms"),
-    (_TEXT, "digest"),
-    (_INTS, "last_offsets"),
-)
+    "DifferenceSide", "A moment.", (str, "as_of read"), (_NUMBER, "timestamp_ms"), (_TEXT, "digest"), (_INTS, "last_offsets")
+)  # fmt: skip
 _THEN = object_type(
-    "StateThen", "Accepted state of a key.", (str, "state"), (_TEXT, "owner from to id"), (_NUMBER, "generation"),
+    "StateThen", "Accepted state of a key.", (State, "state"), (_TEXT, "owner from to id"), (_NUMBER, "generation"),
     (int, "version"),
 )  # fmt: skip
 _CHANGED = object_type(

@@ -133,7 +133,7 @@ def test_the_page_goes_back_in_time_and_compares(browser):
         world.take(*world.transfer(bundle, "b1", now_ms(), reason="disks"))
         page.wait_for_function("place => Number(document.documentElement.dataset.place) >= place", arg=len(world.log))
         page.click("#time-mark")
-        seen.shows("#time-text", "1 bundles have another owner")
+        seen.shows("#time-text", "1 bundle has another owner")
         seen.shows("#time-body", f"{before} to b1")
         page.click("#time-previous")
         seen.shows("#time-text", f"change {len(world.log) - 1}.")
@@ -241,7 +241,7 @@ def test_the_load_of_brokers_and_of_hash_ranges(browser):
         world.loads = {
             "brokers": [
                 {
-                    "broker": "b2", "cpu_percent": 71.4, "memory_percent": None, "direct_memory_percent": 12.0,
+                    "broker": "b2", "cpu_percent": 93.4, "memory_percent": None, "direct_memory_percent": 12.0,
                     "bandwidth_in_percent": 3.0, "bandwidth_out_percent": 44.0,
                     "msg_throughput_in": 2.5e6, "msg_throughput_out": 800.0,
                 }
@@ -249,9 +249,8 @@ def test_the_load_of_brokers_and_of_hash_ranges(browser):
             "bundles": [{"bundle": hot, "broker": "b2", "msg_throughput_in": 1e6, "msg_throughput_out": 5e5}],
             "notes": [],
         }  # fmt: skip
-        seen.shows(
-            "#broker-rows", "CPU 71 %, direct memory 12 %, network in 3 %, network out 44 %, 2.5 MB/s in, 800 B/s out"
-        )
+        seen.shows("#broker-rows .warn", "CPU 93 %, direct memory 12 %, network in 3 %, network out 44 %, 2.5 MB/s in")
+        seen.shows("#broker-rows", "not reported")
         seen.page.select_option("#heat-by", "load")
         seen.shows("#heat-legend", "bytes a second")
         seen.page.focus("#heat-box")
@@ -270,16 +269,20 @@ def test_a_topic_leads_to_its_bundle_and_history(browser, busy):
         seen.shows("#bundle-title", "t/n/0x00000000_0xffffffff")
         seen.page.locator("#event-rows button").first.click()
         seen.shows("#bundle-body", "b3 was lost")
-        seen.page.fill("#search-name", "nonsense")
-        seen.page.press("#search-name", "Enter")
-        seen.shows("#bundle-body", "nonsense is in no namespace")
+        for name, where, text in (
+            ("nonsense", "#bundle-body", "nonsense is in no namespace"),
+            ("b4", "#bundles-count", f"{list(busy.owners.values()).count('b4')} bundles."),
+            (NAMESPACE, "#bundles-count", f"{len(busy.owners)} bundles."),
+            ("b1", "#bundles-count", f"{list(busy.owners.values()).count('b1')} bundles."),
+        ):
+            seen.page.fill("#search-name", name)
+            seen.page.press("#search-name", "Enter")
+            seen.shows(where, text)
 
 
 def test_a_caller_who_may_only_read_sees_no_action(browser, busy):
     with quiet_world(open_role="read") as world, opened(browser, world) as seen:
-        seen.shows(
-            "#broker-tools", "No actions: you may only read. Start the process with --set http.open_role=operate"
-        )
+        seen.shows("#broker-tools", "you may only read. Start the process with --set http.open_role=operate")
         seen.shows("#bundle-rows", "acme/orders")
         assert seen.page.locator("#broker-rows", has_text="Drain").count() == 0
         assert seen.page.locator("input[type=checkbox]").count() == 0
@@ -406,6 +409,16 @@ def test_an_action_shows_its_dry_run_first(browser, busy):
         begin.click()
         seen.shows("#dialog-body", "Done, or under way")
         assert begin.is_disabled()
+        found = dict.fromkeys(("asked", "bundle"), "t/n/x") | {
+            "row": {"state": "Unassigned"},
+            "history": [],
+            "whole": True,
+        }
+        page.route("**/v1/page/bundle?*", lambda route: route.fulfill(json=found))
+        page.goto(f"{busy.url}/?#bundle=t%2Fn%2Fx")
+        page.get_by_role("button", name="Assign…").click()
+        with page.expect_request(lambda asked: asked.post_data == '{"name":"t/n/x","dry_run":true}'):
+            page.get_by_role("button", name="Show what would happen").click()
 
 
 def test_what_is_typed_during_a_dry_run_has_had_none(browser, busy):
@@ -473,9 +486,7 @@ def test_a_page_whose_server_died_looks_so_and_names_others(browser):
                 )
             server.close()
             seen.shows("#verdict", "UNKNOWN no news from b1: all below is as of")
-            assert seen.page.eval_on_selector_all("#elsewhere a", "all => all.map((one) => one.href)") == [
-                "http://127.0.0.1:9/"
-            ]
+            assert seen.page.eval_on_selector_all("#elsewhere a", "all => all.map(String)") == ["http://127.0.0.1:9/"]
             assert seen.page.evaluate("getComputedStyle(document.getElementById('main')).filter") == "grayscale(1)"
             assert seen.page.locator("#light.bad").count() == 1
             assert seen.page.get_by_role("button", name="Drain").count() == 0

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,13 +49,12 @@ def test_bundles_that_stay_fill_nobody() -> None:
 
 
 def test_the_dry_run_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [SimpleNamespace(name="t/n/x", owner="b3")]
-    monkeypatch.setattr(command, "read_channel", lambda _: SimpleNamespace(live=lambda: keys))
+    live = SimpleNamespace(live=lambda: [SimpleNamespace(name="t/n/x", owner="b3")])
+    monkeypatch.setattr(command, "read_channel", lambda _: live)
     monkeypatch.setattr(command, "_expected", lambda *_: DrainForecast({}, {"b1": 1.126}))
     alive = {name: SimpleNamespace(accepting=True) for name in ("b1", "b3")}
-    registry: Any = SimpleNamespace(members=SimpleNamespace(alive=alive))
-    connection: Any = None
-    effect = command._effect(connection, registry, "b3", force=False)
+    connection, registry = cast("Any", (None, SimpleNamespace(members=SimpleNamespace(alive=alive))))
+    effect = command.effect_of(connection, registry, "b3", force=False)
     assert effect.sentences[-1] == "over capacity after that: b1 at 112.6%; start another broker first"
     assert effect.facts["overfull"] == {"b1": 1.126}
 

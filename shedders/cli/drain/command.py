@@ -76,7 +76,7 @@ def drain_(
     connection = connect()
     registry = check(connection, broker, force=force)
     if not confirm(
-        lambda: _effect(connection, registry, broker, force=force),
+        lambda: effect_of(connection, registry, broker, force=force),
         connection=lambda: connection,
         yes=yes,
         dry_run=dry_run,
@@ -91,7 +91,8 @@ def drain_(
     require_empty(drained)
 
 
-def _effect(connection: Connection, registry: Registry, broker: str, *, force: bool) -> Effect:
+def effect_of(connection: Connection, registry: Registry, broker: str, *, force: bool) -> Effect:
+    """What the drain of a living broker would do, as policies and loads are now."""
     bundles = sorted(key.name for key in read_channel(connection).live() if key.owner == broker)
     others = sorted(name for name, member in registry.members.alive.items() if name != broker and member.accepting)
     expected = _expected(connection, broker, bundles) if bundles and others else DrainForecast()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from statechannel.broker.observe.events import EVENTS, EventKind, Level
+from statechannel.engine.config import OBSERVER
 from statechannel.engine.context import Mode
 from statechannel.logger import SafeLogger
 from statechannel.operations.outcomes import plain
@@ -45,6 +46,7 @@ class EventLog:
         counted: Callable[[str], None] | None = None,
     ) -> None:
         self._broker = broker
+        self._by = {} if broker == OBSERVER else {"broker": broker}
         self._least = least
         self._max = per_second_max
         self._counted = counted
@@ -94,7 +96,7 @@ class EventLog:
             return
         fields = facts if make is None else make(facts)
         shown = {field: _short(plain(value)) for field, value in fields.items() if value not in _EMPTY}
-        _log.log(level, name, exc_info=exc_info, broker=self._broker, **shown)
+        _log.log(level, name, exc_info=exc_info, **self._by, **shown)
 
     def _may(self, name: str) -> bool:
         now_s = time.monotonic()

@@ -331,6 +331,7 @@ TABLE: tuple[EventKind, ...] = (
         ("hooks", "why", "hint"),
         "At the start: the hooks stop at `on_release` only, which a split does not call for its parent",
     ),
+    EventKind("extensions.missing", _W, ("extensions", "hint"), "Settings name extensions that do not run"),
     EventKind(
         "hooks.none", _W, ("hooks", "why", "hint"), "At the start: the class of the hooks overrides none of them"
     ),
@@ -389,6 +390,7 @@ FIELDS: dict[str, str] = {
     "held": "the previous accepted state: a line of the digest; null without one",
     "hint": "what to do next",
     "hook": "which hook",
+    "extensions": "their names",
     "hooks": "class of the broker's hooks",
     "id": "id of the record",
     "incarnation": "id of the process, new at every start",

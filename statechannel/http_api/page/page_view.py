@@ -132,6 +132,9 @@ class PageView:
         if change.action == Action.DECLINE and change.from_ is not None and not change.forced:
             process, since_ms = (change.from_, change.incarnation), self.unserved.get(step.key)
             self._declines.note(change.bundle, process, change.reason, change.timestamp_ms, since_ms)
+            if step.after is not None and step.after.state is State.UNASSIGNED:
+                asked_for = _Between(step.upper, step.after, step.at_ms, step.operation, step.note.flow, None)
+                self._between.setdefault(step.key, asked_for)
 
     def _step(self, step: BundleStep) -> None:
         before, after = step.before, step.after
@@ -207,7 +210,7 @@ class PageView:
         conditions = self.conditions(look, owned)
         problems = [_problem(item) for item in conditions if item.severity is not ConditionSeverity.NOTE]
         return {
-            "head": {"health": verdict_of(conditions).value, **self._head(look, owned, between.values())},
+            "head": {"health": verdict_of(conditions).value, **self._head(look, owned)},
             "brokers": self._brokers(look, owned),
             "between": {"all": len(between), "rows": self._between_rows(between)},
             "problems": problems[:PROBLEMS_MAX],
@@ -252,9 +255,9 @@ class PageView:
         """Changes where rows, owners or older columns do: cells then need the whole map."""
         return None if self.heat is None else (self.heat, len(self.heat.owners), self.heat.corrections)
 
-    def _head(self, look: ClusterLook, owned: Mapping[str, int], between: Iterable[_Between]) -> dict[str, Any]:
+    def _head(self, look: ClusterLook, owned: Mapping[str, int]) -> dict[str, Any]:
         alive = [row for row in look.brokers if _is_alive(row)]
-        unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in between)
+        unasked = self._unassigned - sum(row.holding.state is State.UNASSIGNED for row in self._between.values())
         return {
             "leader": look.leader,
             "term": look.term,

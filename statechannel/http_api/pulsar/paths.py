@@ -504,7 +504,7 @@ UNSUPPORTED: Final[Sequence[UnsupportedPath]] = (
     UnsupportedPath("GET", "/admin/v2/brokers/backlog-quota-check", _NO_BACKLOG),
     UnsupportedPath("GET", "/admin/v2/brokers/ready", "`/healthz` of `observe.metrics_port`"),
     UnsupportedPath("POST", "/admin/v2/brokers/shutdown", "`/v1/brokers/{broker}/drain`, then SIGTERM"),
-    UnsupportedPath("GET", "/admin/v2/broker-stats/{rest:path}", "`statechannel loads`, and the metrics"),
+    UnsupportedPath("GET", "/admin/v2/broker-stats/{rest:path}", "`/v1/loads`, and the metrics"),
     UnsupportedPath("GET", "/admin/v2/clusters/{cluster}/failureDomains{rest:path}", "policies of the kind `domain`"),
     UnsupportedPath(
         "GET", "/admin/v2/clusters/{cluster}/namespaceIsolationPolicies/brokers{rest:path}", "`/v1/why` of a bundle"

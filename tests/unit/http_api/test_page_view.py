@@ -97,15 +97,13 @@ def test_the_present_is_the_fold_and_every_past_that_of_a_prefix(changes):
     assert {row["bundle"] for row in difference(before, after)["bundles"]} == differing
 
 
-def test_what_a_shutdown_left_waits_for_the_leader_and_not_for_a_lookup():
-    begins = [
-        BundleStart(name.encode(), NOBODY, flow=flow)
-        for name, flow in zip(BUNDLES, ["shutdown"] + 3 * ["unload"], strict=True)
-    ]
+def test_what_lost_its_owner_or_was_declined_does_not_wait_for_a_lookup():
+    flows = ["shutdown", *(3 * ["unload"])]
     view = PageView(SETTINGS)
-    view.begin(begins, {0: 0})
-    view.take([change(1, BUNDLES[1], State.UNASSIGNED, "b1", flow="shutdown")])
-    view.take([change(2, BUNDLES[2], State.UNASSIGNED, "b1", flow="unload")])
+    view.begin(
+        [BundleStart(name.encode(), NOBODY, flow=flow) for name, flow in zip(BUNDLES, flows, strict=True)], {0: 0}
+    )
+    view.take(change(n, BUNDLES[n], State.UNASSIGNED, "b1", flow=flow) for n, flow in ((1, "shutdown"), (2, "unload")))
 
     def seen(at_ms):
         view.look(look_of([broker_row(name) for name in BROKERS], at_ms=at_ms))
@@ -119,6 +117,9 @@ def test_what_a_shutdown_left_waits_for_the_leader_and_not_for_a_lookup():
     view.take([change(n + 3, BUNDLES[n], State.ASSIGNING, None, "b2") for n in (0, 1)])
     view.take([change(n + 5, BUNDLES[n], State.ASSIGNED, None, "b2") for n in (0, 1)])
     assert seen(18_000) == (2, 0, {}, [])
+    for n, flow in ((0, "transfer"), (3, "assignment")):
+        view.take([change(n + 7, BUNDLES[n], State.UNASSIGNED, "b2", flow=flow, action="decline")])
+    assert seen(19_000)[:3] == (1, 2, {}), "who asked for them waits"
 
 
 @given(logs())

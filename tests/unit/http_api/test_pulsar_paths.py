@@ -90,7 +90,7 @@ async def test_they_are_off_by_default_and_not_in_the_description_of_the_api():
         ("/admin/v2/tenants/t", {"adminRoles": [], "allowedClusters": ["bundle-state"]}),
         ("/admin/v2/namespaces/t", ["t/n"]),
         (f"{NAMESPACE}/bundles", {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}),
-        ("/admin/v2/brokers?unknown=1", ["b1", "b2"]),
+        ("/admin/v2/brokers/?unknown=1", ["b1", "b2"]),
     ],
 )
 async def test_reads(path, document):

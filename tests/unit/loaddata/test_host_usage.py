@@ -155,7 +155,7 @@ def test_unknown_speed_is_said_once(machine: Machine, caplog: pytest.LogCaptureF
     meter = HostMeter(root=machine.root)
     for now_s in range(4):
         meter.read(float(now_s))
-    assert sum("nic_speed_gbit" in record.message for record in caplog.records) == 1
+    assert sum("set extensions.balancer.load.nic_speed_gbit" in record.message for record in caplog.records) == 1
 
 
 def test_this_machine() -> None:

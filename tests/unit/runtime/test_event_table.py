@@ -8,6 +8,7 @@ import pytest
 
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.broker.observe.events import EVENTS, FIELDS, TABLE, Level
+from statechannel.engine.config import OBSERVER
 from statechannel.engine.effects import Emit
 from statechannel.engine.streams import report_verdict
 from statechannel.protocol import codec
@@ -121,8 +122,8 @@ def test_an_accepted_record_has_every_field_of_the_table():
 def test_a_change_between_others_is_told_at_debug_only():
     emit = Emit("record.accepted", {"record": record(), "read": READ})
     assert lines_of(emit, broker="b9") == []
-    (line,) = lines_of(emit, broker="b9", least=Level.DEBUG)
-    assert line["log_level"] == "debug"
+    (line,), (observed,) = (lines_of(emit, broker=name, least=Level.DEBUG) for name in ("b9", OBSERVER))
+    assert (line["log_level"], line["broker"], "broker" in observed) == ("debug", "b9", False), "a console is none"
 
 
 @pytest.mark.parametrize(("concerns", "least", "level"), [(True, Level.INFO, "info"), (False, Level.DEBUG, "debug")])

@@ -14,6 +14,7 @@ from statechannel.engine.placement import FewestBundles
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, load
 from statechannel.settings.errors import SettingsError
+from tests.support.log_lines import capture_logs
 from tests.support.waits import WAIT_S, until
 
 
@@ -46,7 +47,7 @@ class Mine:
         return {"log": len(self.log)}
 
 
-CHANNEL: Any = SimpleNamespace(identity=SimpleNamespace(broker="b1"))
+CHANNEL: Any = SimpleNamespace(identity=SimpleNamespace(broker="b1"), settings=load(overrides={}))
 
 
 # --- life -----------------------------------------------------------------------------------------------------------
@@ -55,12 +56,14 @@ CHANNEL: Any = SimpleNamespace(identity=SimpleNamespace(broker="b1"))
 async def test_they_start_in_order_and_are_closed_in_reverse_order() -> None:
     log: list[str] = []
     running = Running([Mine("a", log), Mine("b", log)], close_timeout_s=5)
-    await running.start(CHANNEL)
+    own = {"http": {"port": 1}, "extensions": {"a": {"x": 1}, "c": {"x": 1}, "d": {"enabled": "no"}}}
+    with capture_logs() as lines:
+        await running.start(SimpleNamespace(**vars(CHANNEL) | {"settings": load(overrides=own)}))  # type: ignore[arg-type]
+    assert [(line["event"], line["extensions"]) for line in lines] == [("extensions.missing", ["c", "http"])]
     assert running.status() == {"a": {"log": 2}, "b": {"log": 2}}
     await running.close()
     await running.close()
-    assert log == ["start a", "start b", "close b", "close a"]
-    assert running.status() == {}
+    assert (log, running.status()) == (["start a", "start b", "close b", "close a"], {})
 
 
 async def test_one_that_cannot_start_is_closed_with_those_before_it() -> None:
@@ -168,19 +171,15 @@ def test_an_installed_extension_is_made_with_its_own_settings(point: Any) -> Non
     assert len(make_installed(settings())) == 1
 
 
-@pytest.mark.parametrize("value", [False, "false", "off", "0", 0])
-def test_it_is_switched_off_also_by_the_text_that_an_option_gives(point: Any, value: object) -> None:
-    assert make_installed(settings(a={"enabled": value})) == []
-    assert MADE == []
+@pytest.mark.parametrize("own", [*({"enabled": off} for off in (False, "false", "off", "0", 0)), {"kind": "off"}])
+def test_it_is_switched_off_also_by_the_text_that_an_option_gives_or_by_its_maker(point: Any, own: Any) -> None:
+    assert make_installed(settings(a=own)) == []
+    assert ([] if "enabled" in own else [own]) == MADE
 
 
 def test_what_is_neither_true_nor_false_is_refused(point: Any) -> None:
     with pytest.raises(SettingsError, match=r"extensions\.a\.enabled"):
         make_installed(settings(a={"enabled": "perhaps"}))
-
-
-def test_a_maker_may_say_that_it_is_off(point: Any) -> None:
-    assert make_installed(settings(a={"kind": "off"})) == []
 
 
 def test_settings_of_an_extension_that_is_not_there_are_refused_and_what_is_there_is_listed(point: Any) -> None:

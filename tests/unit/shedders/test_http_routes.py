@@ -60,7 +60,9 @@ def drain(world, broker="b1", headers=KEY, **body):
     return asyncio.run(world.answers.drain(call))
 
 
-def test_a_drain_names_who_asked_for_it(world):
+def test_a_drain_names_who_asked_for_it_and_its_dry_run_what_would_stay(world, monkeypatch):
+    monkeypatch.setattr(http_routes.command, "effect_of", lambda *_, **__: SimpleNamespace(sentences=("6 stay",)))
+    assert drain(world, dry_run=True).document["would"] == ["6 stay"]
     answer = drain(world, reason="test")
     (request,) = world.written
     assert (request.by, request.id, answer.document["operation"]) == ("ann@192.0.2.1", request.id, request.id)
@@ -85,8 +87,7 @@ def test_a_drain_under_the_key_of_a_transfer_cordons_nothing(world):
     world.written.append(Request(operation_of("ann", "k"), "transfer", 0, {"name": "t/n/0x0_0x1"}, ANN.by))
     with pytest.raises(ProblemError) as refused:
         drain(world)
-    assert refused.value.reason == "idempotency-key-reused"
-    assert world.cordoned == []
+    assert (refused.value.reason, world.cordoned) == ("idempotency-key-reused", [])
 
 
 def test_an_uncordon_names_who_asked_for_it_and_why_and_a_dry_run_is_checked(world, monkeypatch):

@@ -1,6 +1,6 @@
 // What may be done, to one or to many at once: each after its dry run. And why nothing may be done.
 import { ask, state } from "./feed.js";
-import { button, byId, clean, count, el, hasNews, moment, zone } from "./parts.js";
+import { button, byId, clean, count, counted, el, hasNews, moment, zone } from "./parts.js";
 
 const TOGETHER = 4, LINES = 20;
 export const MOST = 200;
@@ -20,6 +20,7 @@ const of = (text) => encodeURIComponent(text);
 const PATHS = {
   transfer: ({ bundle }) => ["POST", `v1/bundles/${bundle}/transfer`],
   unload: ({ bundle }) => ["POST", `v1/bundles/${bundle}/unload`],
+  assign: () => ["POST", "v1/lookup"],
   split: ({ bundle }) => ["POST", `v1/bundles/${bundle}/split`],
   drain: ({ broker }) => ["POST", `v1/brokers/${of(broker)}/drain`],
   uncordon: ({ broker, cordon }) => ["DELETE", cordon.override ? `v1/overrides/cordon/${of(broker)}` : `v1/brokers/${of(broker)}/drain`],
@@ -43,7 +44,7 @@ export function act(action, subjects) {
   if (action === "transfer") {
     destination = el("select", null, "", { id: "act-to", required: "" });
     destination.append(el("option", "choose a broker", "", { value: "" }));
-    for (const row of destinations()) destination.append(el("option", `${row.broker}: ${[row.load == null ? "" : `load ${Math.round(row.load)} %`, `${count(row.bundles)} bundles`].filter(Boolean).join(", ")}`, "", { value: row.broker }));
+    for (const row of destinations()) destination.append(el("option", `${row.broker}: ${[row.load == null ? "" : `load ${Math.round(row.load)} %`, counted(row.bundles)].filter(Boolean).join(", ")}`, "", { value: row.broker }));
     form.append(el("label", "Destination, the least loaded first", "", { for: "act-to" }), destination);
   }
   const reason = el("input", null, "", { id: "act-reason", autocomplete: "off" });
@@ -52,6 +53,7 @@ export function act(action, subjects) {
   really.disabled = true;
   form.append(dry);
   const bodyOf = (subject, dryRun) => ({
+    ...(action === "assign" ? { name: subject.bundle } : {}),
     ...(subject.cordon?.drain === null && !subject.cordon.override ? { force: true } : {}),
     ...(destination?.value ? { destination: destination.value } : {}), ...(reason.value ? { reason: reason.value } : {}), dry_run: dryRun,
   });

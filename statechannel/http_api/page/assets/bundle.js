@@ -84,13 +84,13 @@ function parts(found) {
     if (past === null) fact("generation", String(row.generation ?? "-"));
     if (row.operation) fact("operation", el("span", row.operation, "k"));
   }
-  const key = [found.bundle, mayAct(), Boolean(row), past === null].join();
+  const actions = !row ? [] : row.state === "Unassigned" ? ["assign"] : ["transfer", "unload", "split"], key = [found.bundle, mayAct(), actions, past === null].join();
   if (card?.key !== key) card = { key, answer: el("div") };
-  card.tools ??= toolsOf(found.bundle, Boolean(row), card.answer);
+  card.tools ??= toolsOf(found.bundle, actions, card.answer);
   const { tools, answer } = card;
   const made = [facts, tools, answer, el("h3", "Timeline, the newest first")];
   if (!history.length) {
-    made.push(el("p", found.whole ? "No change." : "No change among those in memory; `statechannel audit bundle` reads older ones.", "note"));
+    made.push(el("p", found.whole ? "No change." : `No change among those in memory; \`statechannel audit history ${found.bundle}\` reads older ones.`, "note"));
     return made;
   }
   const table = el("table"), thead = el("thead"), head = el("tr"), rows = el("tbody");
@@ -115,11 +115,11 @@ function parts(found) {
 }
 
 // They stay while the card is drawn again, as do the answers that they fetched.
-function toolsOf(bundle, isLive, answer) {
+function toolsOf(bundle, actions, answer) {
   const tools = el("div", null, "tools");
   if (past === null) tools.append(reader("Why here", `v1/why?${query(bundle)}`, answer), reader("Why not elsewhere", `v1/why-not?${query(bundle)}`, answer));
-  if (mayAct() && isLive && past === null) {
-    for (const action of ["transfer", "unload", "split"]) {
+  if (mayAct() && past === null) {
+    for (const action of actions) {
       tools.append(button(`${action[0].toUpperCase()}${action.slice(1)}…`, () => act(action, [{ bundle }]), ""));
     }
   }

@@ -1,6 +1,6 @@
 // The time cursor: the page as of a moment, change by change, and the difference of two moments.
 import { ask } from "./feed.js";
-import { button, byId, clean, count, el, moment, named, now, timeOf, zone } from "./parts.js";
+import { button, byId, clean, count, counted, el, moment, named, now, timeOf, zone } from "./parts.js";
 
 // The question of a moment as one of the two of a difference.
 const PARAMETERS = { place: "", time_ms: "_ms", partition: "_partition", offset: "_offset" };
@@ -128,10 +128,10 @@ export class Cursor {
     const change = (place, ms) => (place === null ? `${moment(ms)} ${zone()}, read from the log,` : `change ${count(place)}${when(ms)}`);
     for (const row of found.brokers) {
       const by = row.after - row.before, item = el("li");
-      item.append(named(row.broker), `: ${count(row.before)} to ${count(row.after)} bundles${by ? ` (${by > 0 ? "+" : ""}${count(by)})` : ""}`);
+      item.append(named(row.broker), `: ${count(row.before)} to ${counted(row.after)}${by ? ` (${by > 0 ? "+" : ""}${count(by)})` : ""}`);
       brokers.append(item);
     }
-    this.say(`Between ${change(found.first, found.first_ms)} and ${change(found.second, found.second_ms)}: ${count(found.all)} bundles have another owner, ${count(found.gone)} are gone. The page shows the later moment.`);
+    this.say(`Between ${change(found.first, found.first_ms)} and ${change(found.second, found.second_ms)}: ${counted(found.all, "bundle has", "bundles have")} another owner, ${counted(found.gone, "is", "are")} gone. The page shows the later moment.`);
     body.replaceChildren(el("h3", "Moves"), list, el("h3", "Brokers"), brokers, el("h3", "Bundles"), bundles);
   }
 
@@ -145,7 +145,7 @@ export class Cursor {
     for (const [owner, number] of Object.entries(at.owners)) {
       const dt = el("dt");
       dt.append(named(owner));
-      facts.append(dt, el("dd", `${count(number)} bundles`));
+      facts.append(dt, el("dd", counted(number)));
     }
     facts.append(el("dt", "between owners"), el("dd", at.between.rows.map((row) => `${row.bundle}: ${row.state} ${row.from ?? ""} to ${row.to ?? "?"}`).join("; ") || "none"));
     const steps = el("ol", null, "steps");

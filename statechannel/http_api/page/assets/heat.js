@@ -1,5 +1,5 @@
 // Hash ranges over time: the map as it comes, the loads of its columns, and what is said of a cell. `HeatChart` draws it.
-import { byId, bytes, clean, clock, colourClass, colourOf, count, duration, el } from "./parts.js";
+import { byId, bytes, clean, clock, colourClass, colourOf, count, counted, duration, el } from "./parts.js";
 
 const UNASKED = -1, UNSERVED = -2, COLUMNS = 120, LEAST_COLUMNS = 24, NAMED_MAX = 24, PART_MOST = 4096, PART_EACH_MS = 2000;
 const NOBODY = { [UNASKED]: "wait for a lookup", [UNSERVED]: "not served" };
@@ -199,14 +199,14 @@ export class Heat {
     };
     if (band) {
       const [all, text] = shares(this.chart.counted(band, column).sort((a, b) => (b[0] === UNSERVED) - (a[0] === UNSERVED) || b[1] - a[1]));
-      this.tip.textContent = clean(`${when}: ${band.name}, ${count(all)} bundles: ${text}`);
+      this.tip.textContent = clean(`${when}: ${band.name}, ${counted(all)}: ${text}`);
       return;
     }
     const { parts, changes } = map.cells[column][row], load = this.loadAt(column, row), [[owner]] = parts, [all, text] = shares(parts);
     const who = owner === UNASKED ? "no owner, waits for a lookup" : owner === UNSERVED ? "not served" : map.owners[owner];
     const whose = all > 1 ? ` and ${all === 2 ? "the bundle" : `the ${count(all - 1)} bundles`} after it: ${text}` : `: ${who}`;
     const back = changes > 1 && all === 1 && column && map.cells[column - 1][row].parts[0][0] === owner ? ", back at the end of it" : "";
-    const moved = changes ? `, ${changes} ${changes === 1 ? "change" : "changes"} of owner in this time${back}` : "";
+    const moved = changes ? `, ${counted(changes, "change")} of owner in this time${back}` : "";
     this.tip.textContent = clean(`${when}: ${map.rows[row]}${whose}${moved}${load === undefined ? ", load not known" : `, ${bytes(load)}`}`);
   }
 }

@@ -25,6 +25,7 @@ function go(changes, replaces = false) {
 }
 const show = (bundle) => { go({ bundle }); here.bundle = null; arrive(); };
 const showBroker = (broker) => {
+  byId("bundles-text").value = "";
   go({ broker });
   arrive();
   byId("bundles").scrollIntoView({ block: "start" });
@@ -37,11 +38,12 @@ function moved(at) {
 const cursor = new Cursor(show, showPast, showPresent, moved);
 const heat = new Heat(show, (atMs, isNewest) => { if (!isNewest) cursor.go(`time_ms=${atMs}`); }, (start, end) => ask(heatPath(past, { start, ...(end ? { end } : {}) })));
 const sections = new Sections(show, showBroker, mayAct, mayForce);
-const tables = new Tables(show, showBroker, (namespace) => {
+const showNamespace = (namespace) => {
+  showBroker(null);
   byId("bundles-text").value = `${namespace}/`;
-  tables.ofBroker(null);
-  byId("bundles").scrollIntoView({ block: "start" });
-});
+  tables.ask(true);
+};
+const tables = new Tables(show, showBroker, showNamespace);
 onClose(() => { go({ bundle: null }); arrive(); });
 byId("bundles-broker").addEventListener("change", (event) => { go({ broker: event.target.value }); arrive(); });
 let cells = [], past = null, hadNews = true;
@@ -163,7 +165,9 @@ function heatPath(at = null, part = {}) {
 byId("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const name = byId("search-name").value.trim();
-  if (name) show(name);
+  if (/^[^/]+\/[^/]+$/.test(name)) showNamespace(name);
+  else if ((shown.brokers ?? []).some((row) => row.broker === name)) showBroker(name);
+  else if (name) show(name);
 });
 addEventListener("popstate", arrive);
 function arrive() {

@@ -45,6 +45,7 @@ export function timeOf(text) {
   return isLocal ? ms + new Date(ms).getTimezoneOffset() * 60e3 : ms;
 }
 export const count = (number) => (number ?? 0).toLocaleString("en");
+export const counted = (number, one = "bundle", many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 // The clock of the sender: ages are by it, whatever this machine's clock says.
 let ahead = 0, heard = 0, newest = 0;

@@ -1,9 +1,10 @@
 // The sections of the present: header, problems, brokers, between two owners, events, decisions.
 import { act, whyNot } from "./actions.js";
 import { ask } from "./feed.js";
-import { Choice, Table, asOf, button, byId, bytes, clean, clock, colourClass, count, duration, el, moment, named, now, silence, STALE_MS, zone } from "./parts.js";
+import { Choice, Table, asOf, button, byId, bytes, clean, clock, colourClass, count, counted, duration, el, moment, named, now, silence, STALE_MS, zone } from "./parts.js";
 
 // Of the past, null is what is not known.
+const FULL_PERCENT = 90;
 
 export function drawHead(head, replicas, brokers, past = null) {
   const some = (value) => value ?? "unknown";
@@ -150,7 +151,7 @@ export class Sections {
       { name: "state", text: (row) => this.stateOf(row), kind: "" },
       { name: "bundles", kind: "n", text: (row) => count(row.bundles) },
       { name: "against the mean", text: (row) => this.mean(row), stamp: (row) => this.most, node: (row) => this.bar(row) },
-      { name: "load", text: (row) => this.loadOf(row) },
+      { name: "load", text: (row) => this.loadOf(row), node: (row) => el("span", this.loadOf(row), this.isFull(row) ? "warn" : "") },
       { name: "coming", kind: "n", text: (row) => (row.coming ? count(row.coming) : "") },
       { name: "leaving", kind: "n", text: (row) => (row.leaving ? count(row.leaving) : "") },
       { name: "came / went (5 min)", kind: "n", text: (row) => (row.came === null ? "unknown" : row.came || row.went ? `${count(row.came)} / ${count(row.went)}` : "") },
@@ -165,7 +166,7 @@ export class Sections {
       { name: "for", kind: "n", text: (row) => (row.since_ms ? duration((this.atMs ?? now()) - row.since_ms) : this.atMs ? "unknown" : "since before the start") },
       { name: "time limit", kind: "n", text: (row) => (row.due_ms ? duration(row.due_ms - row.since_ms) : "") },
       { name: "who must act", text: (row) => this.actor(row) },
-    ], "Nothing: every bundle has one owner, or waits for its first lookup.");
+    ], "Nothing is between two owners.");
     this.events = new Table("event-rows", [
       { name: "time", kind: "t", text: (row) => clock(row.at_ms) },
       { name: "what", text: (row) => row.message + (row.reason ? `. ${row.reason}` : "") },
@@ -233,6 +234,11 @@ export class Sections {
     return parts.join(", ");
   }
 
+  isFull(row) {
+    const report = this.loads?.[row.broker]?.report ?? {};
+    return RESOURCES.some(([name]) => Math.round(report[name]) >= FULL_PERCENT);
+  }
+
   // A drain is a cordon and its moves; it ends with bundles left where no other broker may take them.
   cordonOf(row) {
     const cordon = this.cordons[row.broker], left = row.bundles ? `, ${count(row.bundles)} left` : "";
@@ -287,7 +293,7 @@ export class Sections {
   }
 
   drawBetween({ all, rows }) {
-    const text = all > rows.length ? `${count(all)} bundles; the ${rows.length} oldest are listed.` : all ? `${count(all)} ${all === 1 ? "bundle" : "bundles"}.` : "";
+    const text = all > rows.length ? `${count(all)} bundles; the ${rows.length} oldest are listed.` : all ? `${counted(all)}.` : "";
     if (byId("between-text").textContent !== text) byId("between-text").textContent = text;
     this.between.draw(rows, (row) => row.bundle);
   }

@@ -1,7 +1,7 @@
 // Tables of everything: bundles, by filter and order of the server; namespaces; operations and drains.
 import { MOST, act, mayAct, whyNot } from "./actions.js";
 import { ask } from "./feed.js";
-import { Choice, Table, button, byId, bytes, clock, colourClass, count, duration, el, named, now } from "./parts.js";
+import { Choice, Table, button, byId, bytes, clock, colourClass, count, counted, duration, el, named, now } from "./parts.js";
 
 const EACH_MS = 3000, STEP = 100, ROWS_MAX = 1000, NAMESPACES_MAX = 5000;
 const VERBS = { transfer: "Move", unload: "Unload", split: "Split" };
@@ -101,7 +101,7 @@ export class Tables {
   drawBundles({ all, rows }) {
     this.answer = { all, rows };
     this.rows = rows;
-    byId("bundles-count").textContent = all > rows.length ? `${count(rows.length)} of ${count(all)} bundles are listed.` : `${count(all)} ${all === 1 ? "bundle" : "bundles"}.`;
+    byId("bundles-count").textContent = all > rows.length ? `${count(rows.length)} of ${count(all)} bundles are listed.` : `${counted(all)}.`;
     byId("bundles-more").hidden = all <= rows.length || this.limit >= ROWS_MAX;
     this.bundles.draw(rows, (row) => row.bundle);
     this.choice.keep(new Set(rows.map((row) => row.bundle)));
@@ -156,7 +156,7 @@ export class Tables {
     const steps = new Map((between?.rows ?? []).map((row) => [row.operation, row]));
     const drains = cordons.filter((row) => row.drain !== null).map((row) => {
       const left = brokers.find((one) => one.broker === row.broker)?.bundles ?? 0, isRunning = row.drain_state === "running";
-      const far = isRunning ? `running for ${duration(now() - row.since_ms)}: ${count(left)} ${left === 1 ? "bundle" : "bundles"} left` : `${row.drain_state ?? "ended"}${row.drain_message ? `: ${row.drain_message}` : ""}`;
+      const far = isRunning ? `running for ${duration(now() - row.since_ms)}: ${counted(left)} left` : `${row.drain_state ?? "ended"}${row.drain_message ? `: ${row.drain_message}` : ""}`;
       return { id: row.drain, asked_ms: row.since_ms, command: "drain", name: row.broker, by: row.by, far, isRunning };
     });
     const others = operations.map((row) => ({ ...row, far: farOf(row, steps.get(row.id)), isRunning: ["asked", "running"].includes(row.status) }));
