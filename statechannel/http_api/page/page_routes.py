@@ -439,14 +439,6 @@ def topic_reads_of(routes: Sequence[ApiRoute]) -> tuple[dict[str, Callable[[], A
     return dict(reads), {name: reads[name] for name, section in there.items() if section.has_past}
 
 
-def _decisions_shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {"decisions": [_decision_row(row) for row in document["decisions"]]}
-
-
-def _loads_shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {**document, "bundles": document["bundles"][:BUNDLE_LOADS_MAX]}
-
-
 def _decision_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """What the list shows; the rest is asked for by its id."""
     kept = {name: row.get(name) for name in ("id", "at_ms", "leader", "subject", "reason", "skipped", "why", "scores")}
@@ -496,7 +488,13 @@ def _decisions_query(at_ms: int | None) -> dict[str, Any]:
 
 
 TOPIC_SECTIONS: Final[Mapping[str, TopicSection]] = {
-    "cordons": TopicSection("list-cordons", lambda all_: {"cordons": all_["cordons"][:CORDONS_MAX]}, has_past=False),
-    "decisions": TopicSection("list-decisions", _decisions_shown, _decisions_query),
-    "loads": TopicSection("list-loads", _loads_shown),
+    "cordons": TopicSection(
+        "list-cordons", lambda answer: {"cordons": answer["cordons"][:CORDONS_MAX]}, has_past=False
+    ),
+    "decisions": TopicSection(
+        "list-decisions",
+        lambda answer: {"decisions": [_decision_row(row) for row in answer["decisions"]]},
+        _decisions_query,
+    ),
+    "loads": TopicSection("list-loads", lambda answer: {**answer, "bundles": answer["bundles"][:BUNDLE_LOADS_MAX]}),
 }
