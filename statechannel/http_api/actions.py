@@ -13,7 +13,7 @@ from pydantic import Field, create_model, field_validator
 from ulid import ULID
 
 from statechannel.broker.request_writer import NO_EXTENSION, balancer_args
-from statechannel.engine.commands import Declined, Done, Outcome, Rejected
+from statechannel.engine.commands import Declined, Done, Outcome, Rejected, Unowned
 from statechannel.engine.names import mistyped
 from statechannel.http_api.problems import ProblemError, is_success, of_outcome
 from statechannel.http_api.reads import bundle_name, etag_of, namespace_name, unknown_bundle, unknown_namespace
@@ -305,7 +305,8 @@ class Actions:
             raise of_outcome(refused, name=name)
         if call.body.dry_run:
             outcome = await self._cluster.lookup(name)
-            return ApiAnswer({"dry_run": True, "would": [], **outcomes.to_json(outcome)})
+            would = [f"{outcome.bundle} would be assigned to a broker"] if isinstance(outcome, Unowned) else []
+            return ApiAnswer({"dry_run": True, "would": would, **outcomes.to_json(outcome)})
         return await self._act(call, RequestCommand.LOOKUP, {"name": name, "read_only": False}, name)
 
     async def create_namespace(self, call: ApiCall) -> ApiAnswer:

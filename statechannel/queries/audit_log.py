@@ -303,9 +303,7 @@ _GAP: Sequence[Keys] = (
     (bool, "repaired certain"),
 )  # fmt: skip
 _UNHEARD = object_type("UnheardOwner", "An owner that was not heard lately.", *keys_of(Unheard))
-_BEGAN = object_type(
-    "OperationBegan", "The first record of an operation.", (int, "offset"), (_TEXT, "by action reason")
-)
+_BEGAN = object_type("OperationBegan", "Its first record.", (int, "offset"), (_TEXT, "by action reason"))
 OWNER = object_type(
     "OwnerDocument", "Who owned a bundle at a moment.", *keys_of(BundleRow), (str, "name as_of"), (int, "partition last_offset"),
     (_NUMBER, "as_of_ms since_offset since_ms changed_ms"), (_TEXT, "by action reason decision note"), *_READ,

@@ -131,6 +131,7 @@ export function readable(answer) {
     else if (typeof value === "string" && SENTENCES.has(name)) lines.push(value);
   };
   walk(answer, 0, "");
+  if (!lines.length) lines.push([answer.outcome ?? answer.answer, answer.broker].filter(Boolean).join(": "));
   const nodes = lines.slice(0, 30).map((line) => el("p", line));
   const details = el("details"), summary = el("summary", "All of it, as JSON"), json = el("pre", JSON.stringify(answer, null, 1));
   json.tabIndex = 0;
