@@ -26,7 +26,7 @@ class Placement(Protocol):
         """One of the candidates, or None if none will do.
 
         Args:
-            candidates: Brokers that are alive, caught up, accepting, and did not decline the bundle lately; sorted.
+            candidates: Brokers that are heard, caught up, accepting, and did not decline the bundle lately; sorted.
             load: Bundles that each broker has or is about to have, those in flight and not yet read back included.
         """
         ...
@@ -142,11 +142,16 @@ class Placer:
         return table
 
     def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
-        """A broker for the bundle: alive, caught up, accepting; one that declined it lately only where no other will do."""
+        """A broker for the bundle: heard, caught up, accepting; one that declined it lately only where no other will do."""
         context, name = self._context, key.name
         takers = context.members.takers(context.identity.broker, itself=context.accepting)
         if without is not None:
             takers = [broker for broker in takers if broker != without]
+        since_s = (
+            context.now.mono_s - context.members.expiry_s / 2
+        )  # who is silent for longer may be lost a moment later
+        own, alive = context.identity.broker, context.members.alive
+        takers = [broker for broker in takers if broker == own or alive[broker].heard_at_s >= since_s] or takers
         decliners = self.decliners(name)
         if not decliners:
             return self.placement.choose(name, takers, self._load())

@@ -243,11 +243,11 @@ def test_the_load_of_brokers_and_of_hash_ranges(browser):
                 {
                     "broker": "b2", "cpu_percent": 93.4, "memory_percent": None, "direct_memory_percent": 12.0,
                     "bandwidth_in_percent": 3.0, "bandwidth_out_percent": 44.0,
-                    "msg_throughput_in": 2.5e6, "msg_throughput_out": 800.0,
+                    "msg_throughput_in": 2.5e6, "msg_throughput_out": 800.0
                 }
             ],
             "bundles": [{"bundle": hot, "broker": "b2", "msg_throughput_in": 1e6, "msg_throughput_out": 5e5}],
-            "notes": [],
+            "notes": []
         }  # fmt: skip
         seen.shows("#broker-rows .warn", "CPU 93 %, direct memory 12 %, network in 3 %, network out 44 %, 2.5 MB/s in")
         seen.shows("#broker-rows", "not reported")

@@ -83,7 +83,7 @@ OBSERVE = """async () => {
     root.stale === "yes" ? Date.now() : asOf(),
     root.stale === "yes" ? "stale" : parts[0].dataset.health,
     Object.fromEntries(rowsOf(parts[1], "li").map((row) => [row.dataset.kind, row.innerText])),
-    Object.fromEntries(rowsOf(parts[2], "tbody tr").map(({ children }) => [children[1]?.innerText, children[2]?.innerText])),
+    Object.fromEntries(rowsOf(parts[2], "tbody tr").map(({ children }) => [children[1]?.innerText, children[2]?.innerText]))
   ]);
   window.seen = [];
   parts.forEach((part) => new MutationObserver(note).observe(part, all));

@@ -31,43 +31,37 @@ def _instead(patcher: Patcher, found: Verdict, said: Verdict) -> None:
     _judge(patcher, lambda _judge, verdict, _record, _key: said if verdict is found else verdict)
 
 
-@plant(PROTOCOL, "the base of a proposal is not compared")
-def _base_unchecked(patcher: Patcher) -> None:
+def _as_if(
+    patcher: Patcher, of: tuple[Verdict, ...], field: str, value: Callable[[Any], Any], *, forced: bool = False
+) -> None:
+    """Where a verdict is one of these, judge again as if the record had this value."""
+
     def change(judge: Any, verdict: Verdict, record: Record, key: Any) -> Verdict:
-        if verdict is not Verdict.WRONG_BASE:
+        if verdict not in of or (forced and not record.forced):
             return verdict
-        before, record.base = record.base, key.accepted_id
+        before = getattr(record, field)
+        setattr(record, field, value(key))
         again: Verdict = judge(record, key)
-        record.base = before
+        setattr(record, field, before)
         return again
 
     _judge(patcher, change)
+
+
+@plant(PROTOCOL, "the base of a proposal is not compared")
+def _base_unchecked(patcher: Patcher) -> None:
+    _as_if(patcher, (Verdict.WRONG_BASE,), "base", lambda key: key.accepted_id)
 
 
 @plant(PROTOCOL, "a forced proposal passes whatever its version")
 def _forced_past_version(patcher: Patcher) -> None:
-    def change(judge: Any, verdict: Verdict, record: Record, key: Any) -> Verdict:
-        if not record.forced or verdict not in (Verdict.VERSION_GAP, Verdict.STALE_VERSION):
-            return verdict
-        before, record.version = record.version, key.version + 1
-        again: Verdict = judge(record, key)
-        record.version = before
-        return again
-
-    _judge(patcher, change)
+    of = (Verdict.VERSION_GAP, Verdict.STALE_VERSION)
+    _as_if(patcher, of, "version", lambda key: key.version + 1, forced=True)
 
 
 @plant(PROTOCOL, "versions may run ahead")
 def _version_gap_accepted(patcher: Patcher) -> None:
-    def change(judge: Any, verdict: Verdict, record: Record, key: Any) -> Verdict:
-        if verdict is not Verdict.VERSION_GAP:
-            return verdict
-        before, record.version = record.version, key.version + 1
-        again: Verdict = judge(record, key)
-        record.version = before
-        return again
-
-    _judge(patcher, change)
+    _as_if(patcher, (Verdict.VERSION_GAP,), "version", lambda key: key.version + 1)
 
 
 @plant(PROTOCOL, "the brokers of a move are not compared with the accepted state")

@@ -273,7 +273,7 @@ class PageReads:
         """A bundle or the bundle of a topic: what it is, and its newest changes."""
         name, journal = call.query.name, self._feed.view.journal
         outcome = await self._cluster.lookup(name)
-        bundle = name if is_bundle(name) else _bundle_of(outcome)
+        bundle = name if is_bundle(name) else str(getattr(outcome, "bundle", ""))
         parts = parse_key(bundle.encode())
         row = None if parts is None else await self._cluster.bundle(bundle)
         steps = [] if parts is None else journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
@@ -417,11 +417,6 @@ def bundle_rows(
             for key, upper, holding in first
         ],
     }
-
-
-def _bundle_of(outcome: object) -> str:
-    bundle = getattr(outcome, "bundle", None)
-    return bundle if isinstance(bundle, str) else ""
 
 
 def topic_reads_of(routes: Sequence[ApiRoute]) -> tuple[dict[str, Callable[[], Any]], dict[str, Callable[[int], Any]]]:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 import orjson
 
 from statechannel.engine.commands import Lookup
+from statechannel.engine.placement import FewestBundles
 from statechannel.engine.troubles import NoBroker
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
-from tests.support.lone_engine import BUNDLE
+from tests.support.lone_engine import BUNDLE, LoneEngine
 from tests.unit.core.test_floods import leader
 
 
@@ -41,13 +43,29 @@ class Told:
         return None if self.broker else NoBroker("pin", f"{bundle} is pinned to z")
 
 
-def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
+def leader_with_z() -> tuple[LoneEngine, KeyState, Told]:
+    """A bundle is assigned to `z`, which is heard no more."""
     alone, result = leader(), Told()
     alone.engine.placer.placement = result
     alone.hear("z")
     result.broker = "z"
     alone.ask(Lookup(BUNDLE.decode(), 1.0), lambda _: None)
     (key,) = alone.engine.replicas[0].view.live()
+    return alone, key, result
+
+
+def test_what_a_lost_broker_leaves_goes_to_none_that_is_about_to_be_lost_too() -> None:
+    alone, key, _ = leader_with_z()
+    alone.engine.placer.placement = FewestBundles()
+    alone.run(1)
+    alone.hear("y")  # for the last time
+    while key.to == "z":
+        alone.run(0.1)
+    assert (key.to, alone.engine.context.is_lost("y")) == ("a", False)
+
+
+def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
+    alone, key, result = leader_with_z()
     assert (key.state, key.to) == (State.ASSIGNING, "z")
 
     result.broker = None  # policies are read anew, or nobody accepts

@@ -112,7 +112,8 @@ const REMEDIES = {
 export function drawProblems(problems, show, brokers = [], mayAct = false) {
   const host = byId("problem-rows");
   byId("fine").hidden = problems.length > 0;
-  const remedies = problems.map(({ kind }) => (mayAct && REMEDIES[kind]?.(brokers)) || []);
+  const isPaused = problems.some(({ kind }) => kind === "repair-paused");  // then first of all: are they dead?
+  const remedies = problems.map(({ kind }) => (mayAct && !(isPaused && kind === "broker-lost") && REMEDIES[kind]?.(brokers)) || []);
   const stamp = JSON.stringify(problems.map((one, index) => [one.kind, one.due_to, one.subject, one.severe, remedies[index]]));
   if (host.dataset.stamp !== stamp) {
     host.dataset.stamp = stamp;
