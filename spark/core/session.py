@@ -208,7 +208,7 @@ def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSe
     except Exception as error:  # Py4J's errors and Spark's have no base in common
         raise SparkJobError(
             f"Spark does not start: {gist(str(error))}",
-            hint="What Spark wrote above says why; see the settings given with --conf, memory, and Java.",
+            hint="What Spark wrote above says why: see --conf, memory, and Java. If it wrote nothing, its JVM was killed.",
             exit_code=ExitCode.SPARK_FAILED,
         ) from error
 
