@@ -50,6 +50,7 @@ Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
         (SILENT.replace("KafkaUnavailable", "TopicMissing"), QueryEndCause.TOPIC_BROKEN),
         ("java.lang.OutOfMemoryError: Java heap space", QueryEndCause.PROCESS_ENDED),
         ("SparkException: Python worker exited unexpectedly (crashed)\nEOFException", QueryEndCause.PROCESS_ENDED),
+        ("java.io.EOFException\n\tat org.apache.spark.api.python.PythonWorkerFactory.a", QueryEndCause.PROCESS_ENDED),
         (LACKING.replace("ModuleNotFound", "Memory"), QueryEndCause.PROCESS_ENDED),
         ("ModuleNotFoundError: No module named 'spark'", QueryEndCause.OTHER),
         ("java.util.concurrent.TimeoutException: something of Spark's own", QueryEndCause.OTHER),
