@@ -81,7 +81,7 @@ _MEANINGS = {
     QueryEndCause.PROCESS_ENDED: _Meaning(
         r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET"
         r"|MemoryError|GC overhead limit exceeded|Python worker exited unexpectedly|ExecutorLostFailure"
-        r"|(?:EOF|Socket)Exception.*\bPythonWorkerFactory\b",
+        r"|Not enough memory|(?:EOF|Socket)Exception.*\bPythonWorkerFactory\b",
         ExitCode.SPARK_FAILED,
         "`--conf spark.driver.memory=...` (and on a cluster `spark.executor.memory`) gives the JVM more; Python workers need "
         "what is left of the machine's. Streaming jobs need less with a smaller --max-offsets-per-trigger.",

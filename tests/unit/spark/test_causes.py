@@ -49,6 +49,7 @@ Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
         (SILENT.replace("KafkaUnavailable", "KafkaAccessDenied"), QueryEndCause.KAFKA_DENIED),
         (SILENT.replace("KafkaUnavailable", "TopicMissing"), QueryEndCause.TOPIC_BROKEN),
         ("java.lang.OutOfMemoryError: Java heap space", QueryEndCause.PROCESS_ENDED),
+        ("SparkException: Not enough memory to build and broadcast the table to all", QueryEndCause.PROCESS_ENDED),
         ("SparkException: Python worker exited unexpectedly (crashed)\nEOFException", QueryEndCause.PROCESS_ENDED),
         ("java.io.EOFException\n\tat org.apache.spark.api.python.PythonWorkerFactory.a", QueryEndCause.PROCESS_ENDED),
         (LACKING.replace("ModuleNotFound", "Memory"), QueryEndCause.PROCESS_ENDED),
