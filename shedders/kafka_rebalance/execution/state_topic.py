@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ PLAN_BYTES_MAX: Final = 1 << 29
 _PARTS_MAX: Final = 10_000
 HELD_BYTES_MAX: Final = 1 << 28
 """Of parts and events that a reader holds: strangers may write to the topic, too."""
-_ENTRY_BYTES: Final = 400
+_ENTRY_BYTES: Final = 500
 """A part, an event or a plan takes about so much beside its own bytes."""
 
 
@@ -178,7 +178,7 @@ class StateBook:
     def __init__(self, away_ms: int) -> None:
         self._away_ms = away_ms
         self.junk = Counter[JunkRecord]()
-        self.plans: dict[str, PlanBook] = {}
+        self.plans: OrderedDict[str, PlanBook] = OrderedDict()
         self._held_bytes = 0
         self.holder: Holder | None = None
         self.newest_ms = 0
@@ -207,7 +207,8 @@ class StateBook:
 
     def _book(self, plan_id: str) -> PlanBook:
         """The book of a plan that is written to, as the last of all."""
-        book = self.plans[plan_id] = self.plans.pop(plan_id, PlanBook())
+        book = self.plans.setdefault(plan_id, PlanBook())
+        self.plans.move_to_end(plan_id)
         book.records += 1
         return book
 
