@@ -73,8 +73,9 @@ class DecisionBook:
         if isinstance(record, InvalidRecord):
             self.junk[record.reason.value] += 1
         elif isinstance(record, OutcomeRecord):
-            # Its decision may be older than what is kept.
-            if record.decision in self._decisions:
+            # Its decision may be older than what is kept. Strangers may write outcomes of any number of bundles.
+            decision = self._decisions.get(record.decision)
+            if decision is not None and any(entry.bundle == record.bundle for entry in decision.deeds):
                 self._outcomes.setdefault(record.decision, {})[record.bundle] = record
         elif record.id not in self._decisions:
             self._decisions[record.id] = record

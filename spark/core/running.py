@@ -80,7 +80,8 @@ _MEANINGS = {
     ),
     QueryEndCause.PROCESS_ENDED: _Meaning(
         r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j|CANNOT_OPEN_SOCKET"
-        r"|MemoryError|GC overhead limit exceeded|Python worker exited unexpectedly|ExecutorLostFailure",
+        r"|MemoryError|GC overhead limit exceeded|Python worker exited unexpectedly|ExecutorLostFailure"
+        r"|Not enough memory|(?:EOF|Socket)Exception.*\bPythonWorkerFactory\b",
         ExitCode.SPARK_FAILED,
         "`--conf spark.driver.memory=...` (and on a cluster `spark.executor.memory`) gives the JVM more; Python workers need "
         "what is left of the machine's. Streaming jobs need less with a smaller --max-offsets-per-trigger.",
@@ -112,7 +113,7 @@ _SAID_BY_WORKER = re.compile(
     r"^(?:ModuleNotFoundError|FileNotFoundError|OSError|pyarrow\.lib\.Arrow\w+|statechannel\.[\w.]+Error): .+$",
     re.MULTILINE,
 )
-_CALLING = "An error occurred while calling "
+_CALLING = ": An error occurred while calling "
 """Py4J's first line; the error itself is in the next one."""
 _LENGTH = 400
 
@@ -124,7 +125,7 @@ def cause_of(text: str) -> QueryEndCause:
 def gist(text: str) -> str:
     """The line of a long text that says most: the error of a worker, the innermost cause, else the first line."""
     causes = _SAID_BY_WORKER.findall(text) or _CAUSED_BY.findall(text)
-    lines = [line.lstrip(": ").rstrip() for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
+    lines = [line.lstrip(": ").rstrip() for line in text.splitlines() if line.strip() and _CALLING not in f": {line}"]
     reason = causes[-1] if causes else lines[0] if lines else "no reason was given"
     return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."
 

@@ -8,6 +8,7 @@ Python gives `local[*]`, anything else comes with `spark.master`.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources, util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark.core.running import gist
 from spark.errors import SparkJobError
@@ -204,13 +205,22 @@ def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSe
         builder = SparkSession.builder.appName(app)
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as error:  # Py4J's errors and Spark's have no base in common
         raise SparkJobError(
             f"Spark does not start: {gist(str(error))}",
-            hint="What Spark wrote above says why; see the settings given with --conf, memory, and Java.",
+            hint="What Spark wrote above says why: see --conf, memory, and Java. If it wrote nothing, its JVM was killed.",
             exit_code=ExitCode.SPARK_FAILED,
         ) from error
+    # Where the JVM is killed both print tracebacks; whoever runs the query says what ended it.
+    counters: Any = session.sparkContext._accumulatorServer  # noqa: SLF001
+    counters.handle_error = lambda *_: None
+    logging.getLogger().addFilter(_is_not_py4j)
+    return session
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "/py4j/" not in record.pathname
 
 
 def _pinned() -> tuple[Path, ...]:

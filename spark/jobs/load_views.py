@@ -5,40 +5,26 @@ from __future__ import annotations
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
 
 from spark.cli.job import job_app, job_main, streaming
 from spark.core.job_session import job_session, refuse_foreign
 from spark.core.streaming import Streaming
-from spark.load.options import JOB, LoadViewsOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark.load.options import JOB, LoadFigures, LoadViewsOptions
 
 
 @streaming(LoadViewsOptions)
 def load_views(streaming: Streaming, options: LoadViewsOptions) -> None:
     """Keep views and a history of the load topics, and write tombstones for dead brokers."""
     with job_session(JOB, streaming, options.table) as session:
-        run(session, streaming, options, threading.Event())
+        # Imported late: help must not wait for Spark.
+        from spark.core.metrics import JobMetrics, run_measured
+        from spark.load.views import LoadViews
 
-
-def run(session: SparkSession, streaming: Streaming, options: LoadViewsOptions, stop: threading.Event) -> None:
-    """Run the job in a session until it ends or is stopped.
-
-    Raises:
-        StateChannelError: What ended it.
-    """
-    # Imported late: help must not wait for Spark.
-    from spark.core.metrics import JobMetrics, run_measured
-    from spark.load.options import LoadFigures
-    from spark.load.views import LoadViews
-
-    refuse_foreign(options.table, JOB, "view")
-    metrics = JobMetrics(JOB)
-    figures = LoadFigures(metrics.registry)
-    job = LoadViews(session, streaming, options, on_batch=figures.took)
-    run_measured(session, streaming, metrics, start=job.start, take=job.take, stop=stop)
+        refuse_foreign(options.table, JOB, "view")
+        metrics = JobMetrics(JOB)
+        figures = LoadFigures(metrics.registry)
+        job = LoadViews(session, streaming, options, on_batch=figures.took)
+        run_measured(session, streaming, metrics, start=job.start, take=job.take, stop=threading.Event())
 
 
 app = job_app(load_views)

@@ -5,41 +5,27 @@ from __future__ import annotations
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
 
 from spark.cli.job import job_app, job_main, streaming
 from spark.core.job_session import job_session, refuse_foreign
 from spark.core.streaming import Streaming
-from spark.partitions.options import JOB, PartitionLoadsOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark.partitions.options import JOB, PartitionFigures, PartitionLoadsOptions
 
 
 @streaming(PartitionLoadsOptions)
 def partition_loads(streaming: Streaming, options: PartitionLoadsOptions) -> None:
     """Average the samples of Kafka's own partitions into the load of each."""
     with job_session(JOB, streaming, options.table) as session:
-        run(session, streaming, options, threading.Event())
+        # Imported late: help must not wait for Spark.
+        from spark.core.metrics import JobMetrics, run_measured
+        from spark.partitions.loads import PartitionLoadsRun
 
-
-def run(session: SparkSession, streaming: Streaming, options: PartitionLoadsOptions, stop: threading.Event) -> None:
-    """Run the job in a session until it ends or is stopped.
-
-    Raises:
-        StateChannelError: What ended it.
-    """
-    # Imported late: help must not wait for Spark.
-    from spark.core.metrics import JobMetrics, run_measured
-    from spark.partitions.loads import PartitionLoadsRun
-    from spark.partitions.options import PartitionFigures
-
-    for foreign in ("view", "views"):
-        refuse_foreign(options.table, JOB, foreign)
-    metrics = JobMetrics(JOB)
-    figures = PartitionFigures(metrics.registry)
-    job = PartitionLoadsRun(session, streaming, options, on_batch=figures.took)
-    run_measured(session, streaming, metrics, start=job.start, take=job.take, stop=stop)
+        for foreign in ("view", "views"):
+            refuse_foreign(options.table, JOB, foreign)
+        metrics = JobMetrics(JOB)
+        figures = PartitionFigures(metrics.registry)
+        job = PartitionLoadsRun(session, streaming, options, on_batch=figures.took)
+        run_measured(session, streaming, metrics, start=job.start, take=job.take, stop=threading.Event())
 
 
 app = job_app(partition_loads)

@@ -141,18 +141,13 @@ class PartitionLoadsRun:
         Raises:
             TopicBrokenError: The topic was created again while it was read.
         """
-        options = self.options
-        info = self._info()
-        rows = rows_of(records, self._positions, info.partitions, self._cluster).persist()
+        rows = rows_of(records, self._positions, self._info().partitions, self._cluster).persist()
         try:
             ends = {row["at"]: row["end"] + 1 for row in rows.groupBy("at").agg(F.max("offset").alias("end")).collect()}
-            if (
-                self._info().topic_id != self._topic_id
-            ):  # behind the reading: what was read came from the topic that is known
-                raise TopicBrokenError(
-                    f"the topic {options.topic} was re-created (id {info.topic_id}, was {self._topic_id})",
-                    hint=ACCEPT_HINT,
-                )
+            # Behind the reading: what was read came from the topic that is known.
+            if (topic_id := self._info().topic_id) != self._topic_id:
+                why = f"the topic {self.options.topic} was re-created (id {topic_id}, was {self._topic_id})"
+                raise TopicBrokenError(why, hint=ACCEPT_HINT)
             counted = self.table.add(rows, self._base) if ends else {}
         finally:
             rows.unpersist()

@@ -28,7 +28,7 @@ def test_an_error_of_the_job_comes_as_itself(session, tmp_path):
     assert error.value is raised
 
 
-def test_any_other_error_names_what_was_wrong(session, tmp_path):
+def test_any_other_error_names_what_was_wrong_without_pages_of_stack(session, tmp_path, capfd):
     stop = threading.Event()
 
     def failing(frame, batch_id):
@@ -37,3 +37,4 @@ def test_any_other_error_names_what_was_wrong(session, tmp_path):
     with pytest.raises(SparkJobError, match="no such thing") as error:
         run_query(ticking(session, tmp_path, work := Work(failing, stop)), stop=stop, work=work)
     assert error.value.exit_code == ExitCode.SPARK_FAILED
+    assert "\tat " not in capfd.readouterr().err

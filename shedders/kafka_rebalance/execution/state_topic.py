@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import threading
 import zlib
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +35,10 @@ CHUNK_BYTES: Final = 400_000
 PLAN_BYTES_MAX: Final = 1 << 29
 """Of a plan that was unpacked: two million moves."""
 _PARTS_MAX: Final = 10_000
+HELD_BYTES_MAX: Final = 1 << 28
+"""Of parts and events that a reader holds: strangers may write to the topic, too."""
+_ENTRY_BYTES: Final = 500
+"""A part, an event or a plan takes about so much beside its own bytes."""
 
 
 class _Event(BaseModel):
@@ -106,6 +110,7 @@ class JunkRecord(StrEnum):
     NOT_JSON = "not JSON"
     NOT_A_RECORD = "not a record of plans"
     OTHER_VERSION = "another version"
+    NO_ROOM = "no room"
 
 
 def decode(value: bytes | None) -> TopicRecord | JunkRecord:
@@ -120,7 +125,7 @@ def decode(value: bytes | None) -> TopicRecord | JunkRecord:
         is_other = isinstance(loaded, dict) and type(loaded.get("v")) is int and loaded["v"] != VERSION
         return JunkRecord.OTHER_VERSION if is_other else JunkRecord.NOT_A_RECORD
     whole = record.kind in _TAKERS and _TAKERS[record.kind][1] <= record.model_fields_set
-    return record if whole else JunkRecord.NOT_A_RECORD
+    return record if whole and record.part < record.of else JunkRecord.NOT_A_RECORD
 
 
 @dataclass(slots=True)
@@ -136,11 +141,13 @@ class Holder:
 
 @dataclass(slots=True)
 class PlanBook:
-    """One plan in the topic: `events` by their name (`event_name`)."""
+    """One plan in the topic: `events` by their name (`event_name`), encoded: objects take many times the room."""
 
     chunks: dict[int, bytes] = field(default_factory=dict)
     of: int = 0
-    events: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+    events: dict[tuple[int, str], bytes] = field(default_factory=dict)
+    records: int = 0
+    held_bytes: int = 0
     asked: OperatorRequests = field(default_factory=OperatorRequests)
     last_ms: int = 0
 
@@ -155,11 +162,11 @@ class PlanBook:
         return None
 
     def in_order(self) -> list[dict[str, Any]]:
-        return in_order(self.events.values())
+        return in_order(map(orjson.loads, self.events.values()))
 
 
 class StateBook:
-    """State of the topic.
+    """State of the topic, in bounded memory: beyond it the plans that were written to longest ago go, but not the holder's.
 
     Args:
         away_ms: Time without heartbeats after which a holder expires.
@@ -171,7 +178,8 @@ class StateBook:
     def __init__(self, away_ms: int) -> None:
         self._away_ms = away_ms
         self.junk = Counter[JunkRecord]()
-        self.plans: dict[str, PlanBook] = {}
+        self.plans: OrderedDict[str, PlanBook] = OrderedDict()
+        self._held_bytes = 0
         self.holder: Holder | None = None
         self.newest_ms = 0
 
@@ -186,13 +194,32 @@ class StateBook:
             self.junk[record] += 1
         else:
             _TAKERS[record.kind][0](self, timestamp_ms, record)
+            held = self.holder and self.holder.plan_id
+            while self._held_bytes + len(self.plans) * _ENTRY_BYTES > HELD_BYTES_MAX:
+                if (oldest := next((plan_id for plan_id in self.plans if plan_id != held), None)) is None:
+                    break
+                self._held_bytes -= self.plans[oldest].held_bytes
+                self.junk[JunkRecord.NO_ROOM] += self.plans.pop(oldest).records
 
     def book(self, plan_id: str) -> PlanBook:
         """Records of one plan; empty if the topic has none."""
         return self.plans.get(plan_id, PlanBook())
 
     def _book(self, plan_id: str) -> PlanBook:
-        return self.plans.setdefault(plan_id, PlanBook())
+        """The book of a plan that is written to, as the last of all."""
+        book = self.plans.setdefault(plan_id, PlanBook())
+        self.plans.move_to_end(plan_id)
+        book.records += 1
+        return book
+
+    def _hold(self, book: PlanBook, shelf: dict[Any, Any], name: object, entry: bytes) -> bool:
+        """Put something into a book; False: there is no room."""
+        more = len(entry) - len(shelf[name]) if name in shelf else len(entry) + _ENTRY_BYTES
+        if has_room := book.held_bytes + more <= HELD_BYTES_MAX:
+            shelf[name] = entry
+            book.held_bytes += more
+            self._held_bytes += more
+        return has_room
 
     def alive(self, now_ms: int) -> Holder | None:
         """Executor at a time of the log."""
@@ -205,13 +232,17 @@ class StateBook:
 
     def _plan(self, _: int, record: TopicRecord) -> None:
         book = self._book(record.plan)
-        book.of, book.chunks[record.part] = record.of, base64.b64decode(record.data)
+        book.of = record.of
+        if not self._hold(book, book.chunks, record.part, base64.b64decode(record.data)):
+            self.junk[JunkRecord.NO_ROOM] += 1
 
     def _events(self, at_ms: int, record: TopicRecord) -> None:
         book = self._book(record.plan)
         book.last_ms = at_ms
-        for event in record.events:
-            book.events.setdefault(event_name(event), event)
+        new = ((name, event) for event in record.events if (name := event_name(event)) not in book.events)
+        # A copy: the bytes that orjson returns take a kilobyte at least.
+        if not all(self._hold(book, book.events, name, bytes(memoryview(orjson.dumps(event)))) for name, event in new):
+            self.junk[JunkRecord.NO_ROOM] += 1
         self._seen(at_ms, record.executor)
 
     def _claim(self, at_ms: int, record: TopicRecord) -> None:
@@ -272,9 +303,8 @@ def in_order(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     began: dict[str, tuple[int, int]] = {}
     for event in copies:
         number, executor = event_name(event)
-        began[executor] = min(
-            began.get(executor, (number, int(event.get("at_ms", 0)))), (number, int(event.get("at_ms", 0)))
-        )
+        first = (number, int(event.get("at_ms", 0)))
+        began[executor] = min(first, began.get(executor, first))
     return sorted(copies, key=lambda event: (began[event_name(event)[1]], event_name(event)[1], event_name(event)[0]))
 
 

@@ -166,6 +166,20 @@ def test_a_large_plan_goes_through_the_topic_in_parts() -> None:
     assert book.book("p").plan_bytes() == raw
 
 
+def test_strangers_that_write_much_fill_no_memory_and_the_executed_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_topic, "HELD_BYTES_MAX", 20_000)
+    book = StateBook(AWAY_MS)
+    for value in (*plan_records("p", b"plan"), claim("a")):
+        book.take(0, value)
+    for number in range(200):
+        book.take(1, record("plan", "s", part=number, of=200, data="AAAA"))
+        for plan in ("p", f"s{number}"):
+            book.take(1, record("events", plan, executor="b", events=[{"n": number, "event": "x"}]))
+    entries = [len(plan.chunks) + len(plan.events) for plan in book.plans.values()]
+    assert sum(entries) + len(entries) <= 50
+    assert (book.book("p").plan_bytes(), book.junk[JunkRecord.NO_ROOM] >= 3 * 200 - 50) == (b"plan", True)
+
+
 @pytest.mark.parametrize("packed", [zlib.compress(bytes(1_001)), zlib.compress(b"{}")[:-1], b"?"])
 def test_a_plan_that_cannot_be_unpacked_is_refused_with_the_reason(
     packed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

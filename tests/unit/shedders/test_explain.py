@@ -264,14 +264,14 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
     assert answer.steps[-1].message.endswith("(rejected: b2 is draining)")
 
 
-def test_the_book_forgets_the_oldest() -> None:
+def test_the_book_forgets_the_oldest_and_holds_no_outcome_of_what_was_not_decided() -> None:
     book = DecisionBook(2)
     for number in (1, 2, 3):
         book.add(record(number, moves=[move()], executed={WHOLE: Executed(f"op-{number}")}))
     book.add(ended(1, WHOLE, "transferred"))
     assert [decided.id for decided in book.decisions] == [IDS[2], IDS[3]]
-    assert book.by_operation("op-1") is None
-    assert book.decision(IDS[1]) is None
+    book.add(ended(3, "t/stranger/0x00000000_0xffffffff", "transferred"))
+    assert (book.by_operation("op-1"), book.decision(IDS[1]), book._outcomes) == (None, None, {})
     decision = book.by_operation("op-3")
     assert (decision.decision.id, decision.ended) == (IDS[3], None)
     assert [read.id for read in book.newest(Subject.SHED)] == [IDS[3], IDS[2]]
