@@ -87,11 +87,12 @@ KEPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlace:
-    """Kafka cluster and state folder of executions."""
+    """Kafka cluster and state folder of executions. `throttle_asked`: the throttle comes from an option."""
 
     client: ClientSettings
     settings: PartitionsSettings
     root: Path
+    throttle_asked: bool = False
     timeout_s: float = 20.0
 
     @contextmanager
@@ -249,9 +250,8 @@ def execute(
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
         ledger.publish(lacking(journal.events, topic_events))
         kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
-        ledger.write(
-            ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
-        )
+        facts = {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
+        ledger.write(ExecutionEvent.BEGUN, facts | {"throttle_asked": place.throttle_asked})
         min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
         machine = ExecutionMachine(plan, pace, recorded(in_order(journal.events)))

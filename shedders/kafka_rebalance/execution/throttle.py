@@ -186,7 +186,7 @@ class Throttling:
         self._rate = pace.throttle_bytes_per_s
         self._settle_s = pace.settle_s
         # Whether the rate was asked for, and so replaces those that others have set; else theirs stay.
-        self._asked = str(self._rate) not in recorded.rates
+        self._asked = recorded.throttle_asked or str(self._rate) not in recorded.rates
         self._put: dict[tuple[Resource, str], tuple[str, float]] = {}
         self._removals: Counter[tuple[Resource, str]] = Counter()
         # Updated with recorded events, never before: a step may end between an effect and its event.

@@ -150,6 +150,23 @@ def test_a_rate_that_others_raise_or_lower_stays_until_another_one_is_asked_for(
     assert not [event for event in ledger.events if event["event"] == "remark"]
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_rate_that_others_have_set_is_replaced_by_a_later_executor_if_its_own_was_asked_for(asked: bool) -> None:
+    twin, plan = world()
+    twin.speed_bytes = 6
+    ledger, seen = At({}), list[str]()
+
+    def stop() -> None:
+        twin.configs["broker", "1"].update({RATE: "55"})
+        ledger.runner.interrupt("by me")
+
+    ledger._doing.update({8: stop, 14: lambda: seen.append(twin.configs["broker", "1"][RATE])})
+    assert run(twin, plan, WATCHED, ledger)[0].stop.kind is StopKind.INTERRUPTED
+    ledger.events.append({"event": "begun", "throttle_asked": asked})
+    assert run(twin, plan, WATCHED, ledger)[0].stop.kind is StopKind.DONE
+    assert seen == ["1000" if asked else "55"]
+
+
 def test_settings_that_cannot_be_read_hold_it_and_the_end_says_so() -> None:
     twin, plan = world()
     observe = twin.observe
