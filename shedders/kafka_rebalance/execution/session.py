@@ -230,7 +230,9 @@ def execute(
         stack.callback(_leave, topic, plan.id, executor)
         if waited:  # another executor worked in between
             layout = check()
-        stack.enter_context(HeartbeatSender(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
+        beat = record("beat", plan.id, executor=executor, host=host_name(), pid=os.getpid(), wish=str(request))
+        every_s, factor = pace.executor_away_s / BEATS, settings.replication_factor
+        stack.enter_context(HeartbeatSender(topic, plan.id, beat, every_s=every_s, replication_factor=factor))
         # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
         topic_events = of_topic.in_order()
@@ -370,10 +372,9 @@ def _claim(
 
 
 def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
-    try:
-        topic.append(plan_id, [record("leave", plan_id, executor=executor)])
-    except KafkaAdapterError:
-        return  # others notice the missing heartbeats
+    with suppress(KafkaAdapterError):  # others notice the missing heartbeats
+        if not topic.failing:
+            topic.append(plan_id, [record("leave", plan_id, executor=executor)])
 
 
 def _write_rollback(

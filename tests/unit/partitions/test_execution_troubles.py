@@ -17,6 +17,7 @@ from shedders.kafka_rebalance.execution import overview
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     ExecutionLedger,
+    HeartbeatSender,
     Journal,
     StateFolderError,
     folder_of,
@@ -48,7 +49,9 @@ from shedders.kafka_rebalance.planning.plan_files import write_plan
 from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
 from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
+from tests.support.waits import wait_until
 from tests.unit.partitions.test_execution_state import FakeTopic
 
 PACE = PaceSettings(throttle_bytes_per_s=1_000, moves_per_broker=2, broker_grace_s=20, urp_grace_s=20, settle_s=3)
@@ -338,6 +341,8 @@ def test_a_full_disk_leaves_no_half_of_an_event_and_the_topic_still_learns_of_it
     said: list[dict[str, Any]] = []
 
     class Topic:
+        failing = False
+
         def append(self, _: str, values: list[bytes]) -> None:
             book = StateBook(1)
             for value in values:
@@ -359,6 +364,32 @@ def test_a_full_disk_leaves_no_half_of_an_event_and_the_topic_still_learns_of_it
         ledger.write("begun", {})
     assert [entry["event"] for entry in read_journal(tmp_path)] == ["begun", "begun"]
     assert [(item["n"], item["event"]) for item in said] == [(1, "begun"), (2, "ended"), (3, "begun")]
+
+
+def test_a_topic_that_fails_holds_nothing_up_and_is_created_again_if_others_have_deleted_it(tmp_path: Path) -> None:
+    class Topic:
+        there, failing, tries = False, False, 0
+
+        def append(self, _: str, __: list[bytes]) -> None:
+            self.tries += 1
+            self.failing = not self.there
+            if self.failing:
+                raise KafkaUnavailableError("no such topic")
+
+        def create(self, replication_factor: int) -> None:
+            self.there = replication_factor == 3
+
+    topic: Any = Topic()
+    with Journal(tmp_path) as journal:
+        ledger = ExecutionLedger(journal, topic, "p", "a", now_ms=lambda: 1, on_batch=lambda _: None)
+        for event in ("begun", "stopping"):
+            ledger.write(event, {})
+        assert topic.tries == 1, "each try waits for the time limit of an answer"
+        with HeartbeatSender(topic, "p", b"", every_s=0.01, replication_factor=3):
+            wait_until(lambda: topic.there and not topic.failing)
+        tries = topic.tries
+        ledger.write("ended", {})
+        assert topic.tries == tries + 1
 
 
 def test_state_folders_that_cannot_be_read_are_an_error_with_a_hint(tmp_path: Path) -> None:
