@@ -35,7 +35,7 @@ from shedders.kafka_rebalance.execution.journal import (
     write_durable,
 )
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
-from shedders.kafka_rebalance.execution.purpose import leaving_brokers
+from shedders.kafka_rebalance.execution.purpose import demoted_brokers, emptied_dirs, leaving_brokers
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.state_topic import (
     PLAN_BYTES_MAX,
@@ -224,7 +224,7 @@ def execute(
         layout = check()
         topic.create(settings.replication_factor)
         if not exists:
-            _keep_off_leaving(admin, plan, layout, topic.name)
+            _keep_off(admin, plan, layout, topic.name)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
         waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
@@ -262,15 +262,22 @@ def execute(
         return runner.run()
 
 
-def _keep_off_leaving(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
-    """Move a state topic that was just created off brokers that the plan empties; Kafka may have placed it there."""
-    leaving = leaving_brokers(plan)
+def _keep_off(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
+    """Move a state topic that was just created off what the plan empties or demotes; Kafka may have placed it there."""
     port = ClusterPort(admin, replace(plan, moves=(), dir_moves=()), {})
+    leaving, dirs, key = leaving_brokers(plan), emptied_dirs(plan), (name, 0)
     now = read_layout(admin, now_ms=0).topics[name].partitions[0].replicas
-    others = [broker.id for broker in layout.brokers if broker.alive and broker.id not in {*leaving, *now}]
-    target = (*(broker for broker in now if broker not in leaving), *others)[: len(now)]
-    if target and leaving & set(now):
-        port.submit({(name, 0): target})
+    alive = [broker for broker in layout.brokers if broker.alive]
+    target = [broker for broker in (*now, *(each.id for each in alive if each.id not in now)) if broker not in leaving]
+    target = sorted(target[: len(now)], key=demoted_brokers(plan).__contains__)
+    if target and target != [*now]:
+        port.submit({key: tuple(target)})
+        port.elect((key,))
+    for broker in alive:
+        usable = [each for each in broker.log_dirs if not each.offline and not each.cordoned]
+        kept = [each.path for each in usable if (broker.id, each.path) not in dirs]
+        if kept and broker.id in target and any(holder == broker.id for holder, _ in dirs):
+            port.move_dirs({(*key, broker.id): kept[0]})
 
 
 def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: str, **throttle: int | None) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
 from shedders.kafka_rebalance.cli.execution import as_before, who
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution import overview
+from shedders.kafka_rebalance.execution import overview, session
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     ExecutionLedger,
@@ -390,6 +390,37 @@ def test_a_topic_that_fails_holds_nothing_up_and_is_created_again_if_others_have
         tries = topic.tries
         ledger.write("ended", {})
         assert topic.tries == tries + 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "calls"),
+    [
+        ({"mode": "rebalance"}, []),
+        ({"mode": "remove-brokers", "subjects": [1]}, [("submit", {("s", 0): (2, 3)}), ("elect", (("s", 0),))]),
+        ({"mode": "demote", "subjects": [1]}, [("submit", {("s", 0): (2, 1)}), ("elect", (("s", 0),))]),
+        ({"mode": "demote", "subjects": [2]}, []),
+        ({"mode": "remove-log-dirs", "log_dirs": [[2, "/a"], [3, "/a"]]}, [("move_dirs", {("s", 0, 2): "/c"})]),
+    ],
+)
+def test_the_state_topic_is_kept_off_what_a_plan_empties_or_demotes(
+    request_: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirs = (LogDir(path="/a"), LogDir(path="/b", cordoned=True), LogDir(path="/c"))
+    brokers = tuple(KafkaBroker(id=number, log_dirs=dirs) for number in (1, 2, 3))
+    part = KafkaPartition(partition=0, replicas=(1, 2), leader=1, isr=(1, 2))
+    layout = ClusterLayout(
+        cluster_id="twin", brokers=brokers, topics={"s": KafkaTopic(name="s", partitions=(part,), topic_id="s")}
+    )
+    asked: list[Any] = []
+
+    class Port:
+        def __getattr__(self, name: str) -> Any:
+            return lambda what: asked.append((name, what))
+
+    monkeypatch.setattr(session, "ClusterPort", lambda *_: Port())
+    monkeypatch.setattr(session, "read_layout", lambda *_, **__: layout)
+    session._keep_off(None, replace(world()[1], request=request_), layout, "s")  # type: ignore[arg-type]
+    assert asked == calls
 
 
 def test_state_folders_that_cannot_be_read_are_an_error_with_a_hint(tmp_path: Path) -> None:
