@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from shedders.kafka_rebalance.execution.moves import LOST, MoveState, dropped_text, is_taken_over, open_ones
+from shedders.kafka_rebalance.execution.purpose import next_plan
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
+from shedders.kafka_rebalance.planning.request import PlanMode
 
 if TYPE_CHECKING:
     from loaddata.samples.partitions import KafkaPartition
@@ -131,13 +133,16 @@ class StopWatch:
         yield from self._lost(now_s, [*statuses.items(), *dirs.statuses.items()])
         if self.lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
             shown = ", ".join(named(key) for key in sorted(self._extra)[:SHOWN])
+            repairs = self._plan.request.get("mode") == PlanMode.FIX_OFFLINE  # what has failed since needs a plan, too
             yield ExecutionStop(
                 kind=StopKind.URPS,
                 reason=(
                     f"{len(self._extra)} partitions ({shown}) that are not moved by the plan have become under-replicated, "
                     f"for {self._pace.urp_grace_s:g} s"
                 ),
-                hint=AFTER_MENDING,
+                hint=f"End it with `statechannel partitions cancel`. {next_plan(self._plan)}"
+                if repairs
+                else AFTER_MENDING,
             )
         yield from self._stalled(now_s, seen, statuses, dirs)
 

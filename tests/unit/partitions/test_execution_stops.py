@@ -146,11 +146,13 @@ def test_it_stops_by_itself_and_says_why(
     name: str, doing: Callable[[Twin], Any], kind: StopKind, expected: str
 ) -> None:
     twin, plan = world(speed=3)
+    repairs = kind is StopKind.URPS
+    plan = replace(plan, request={"mode": "fix-offline" if repairs else "rebalance"})
     ledger = At({4: lambda: doing(twin)})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is kind, end.stop
     assert expected in end.stop.reason
-    assert end.stop.hint
+    assert (end.stop.hint != "", "plan --fix-offline" in end.stop.hint) == (True, repairs)
     assert ledger.events[-1]["kind"] == str(kind)
     keeps_throttles_of_what_is_in_flight(twin, ledger, plan, end)
 
