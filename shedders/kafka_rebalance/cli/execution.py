@@ -88,13 +88,8 @@ def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlac
     if changes:
         settings = settings.model_copy(update={"pace": settings.pace.model_copy(update=changes)})
     root = state or user_state_path("statechannel", appauthor=False) / "partitions"
-    return ExecutionPlace(
-        client=connection.client,
-        settings=settings,
-        root=root,
-        throttle_asked=throttle is not None,
-        timeout_s=connection.timeout_s,
-    )
+    client, wait_s, asked = connection.client, connection.timeout_s, throttle is not None
+    return ExecutionPlace(client=client, settings=settings, root=root, timeout_s=wait_s, throttle_asked=asked)
 
 
 def as_before(place: ExecutionPlace, kept: Mapping[str, Any]) -> ExecutionPlace:

@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout, PartitionLoads
-    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
-    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
@@ -220,7 +219,19 @@ def execute(
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
         exists = topic.exists()
         past = history_of(place, plan.id, topic.read() if exists else None)
-        check = partial(_checked, place, admin, plan, past, request, wait, noted, accept_unmet=accept_unmet)
+        cancels = request is ExecutionRequest.CANCEL
+
+        def check() -> ClusterLayout:
+            """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
+            layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=pace.settle_s, wait=wait)
+            loads = None if cancels else written(place)
+            results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet, pace=pace, loads=loads)
+            results = [finding for finding in results if not cancels or finding.check == "cluster"]
+            require_not_refused(results)
+            for finding in results:
+                noted(f"{finding.text}. {finding.hint}".rstrip(". "))
+            return layout
+
         layout = check()
         topic.create(settings.replication_factor)
         if not exists:
@@ -241,17 +252,12 @@ def execute(
         journal = stack.enter_context(Journal(folder))
         for event in lacking(topic_events, journal.events):
             journal.append(event)
-        on_batch = partial(
-            _write_rollback,
-            {move.key: move for move in plan.moves},
-            {move.key: move for move in plan.dir_moves},
-            folder,
-        )
+        on_batch = partial(_write_rollback, plan, folder)
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
         ledger.publish(lacking(journal.events, topic_events))
-        kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
+        kept = {} if cancels else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         facts = {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
         ledger.write(ExecutionEvent.BEGUN, facts | {"throttle_asked": place.throttle_asked})
         min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
@@ -284,30 +290,6 @@ def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: s
     """Send a request to the executor of the plan, which reads it with its next observation; after an error it may be sent."""
     with place.topic() as topic:
         topic.append(plan_id, [record("control", plan_id, by=by, **throttle, wish=str(request))])
-
-
-def _checked(
-    place: ExecutionPlace,
-    admin: KafkaAdminClient,
-    plan: ReassignmentPlan,
-    past: ExecutionHistory,
-    request: ExecutionRequest,
-    wait: Callable[[float], None],
-    noted: Callable[[str], None],
-    *,
-    accept_unmet: bool,
-) -> ClusterLayout:
-    """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
-    settle_s = place.settings.pace.settle_s
-    layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    pace, loads = place.settings.pace, None if request is ExecutionRequest.CANCEL else written(place)
-    results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet, pace=pace, loads=loads)
-    if request is ExecutionRequest.CANCEL:
-        results = [finding for finding in results if finding.check == "cluster"]
-    require_not_refused(results)
-    for finding in results:
-        noted(f"{finding.text}. {finding.hint}".rstrip(". "))
-    return layout
 
 
 def _require_same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None:
@@ -384,12 +366,9 @@ def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
             topic.append(plan_id, [record("leave", plan_id, executor=executor)])
 
 
-def _write_rollback(
-    moves: Mapping[Key, PartitionMove],
-    dir_moves: Mapping[ReplicaKey, LogDirMove],
-    folder: Path,
-    facts: Mapping[str, Any],
-) -> None:
+def _write_rollback(plan: ReassignmentPlan, folder: Path, facts: Mapping[str, Any]) -> None:
+    moves = {move.key: move for move in plan.moves}
+    dir_moves = {move.key: move for move in plan.dir_moves}
     batch = [moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
     dirs = [dir_moves[str(topic), int(number), int(broker)] for topic, number, broker, _ in facts.get("dirs", ())]
     write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before", dirs))

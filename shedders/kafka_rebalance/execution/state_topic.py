@@ -200,10 +200,6 @@ class StateBook:
         holder = self.holder
         return holder if holder is not None and now_ms - holder.seen_at_ms <= self._away_ms else None
 
-    def _seen(self, at_ms: int, executor: str) -> None:
-        if self.holder is not None and self.holder.executor == executor:
-            self.holder.seen_at_ms = at_ms
-
     def _plan(self, _: int, record: TopicRecord) -> None:
         book = self._book(record.plan)
         book.of, book.chunks[record.part] = record.of, base64.b64decode(record.data)
@@ -213,7 +209,8 @@ class StateBook:
         book.last_ms = at_ms
         for event in record.events:
             book.events.setdefault(event_name(event), event)
-        self._seen(at_ms, record.executor)
+        if self.holder is not None and self.holder.executor == record.executor:
+            self.holder.seen_at_ms = at_ms
 
     def _claim(self, at_ms: int, record: TopicRecord) -> None:
         holder = self.alive(at_ms)
