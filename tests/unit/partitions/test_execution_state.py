@@ -106,6 +106,7 @@ class FakeTopic:
     def __init__(self) -> None:
         self.book = StateBook(4_000)
         self.now_ms = 1_000
+        self.failing = False
         self.beating = b""
 
     def read(self) -> StateBook:

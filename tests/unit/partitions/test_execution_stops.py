@@ -383,6 +383,7 @@ def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.DONE
     assert seen == [{"1000"}, {"500"}, set()]
+    assert ledger.recorded().pace == {"throttle_bytes_per_s": None}, "which holds for whoever goes on"
 
 
 REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
