@@ -382,8 +382,7 @@ def test_another_tool_removes_the_throttle_deletes_a_topic_and_makes_another(lab
         lab.admin.alter_configs([ConfigResource("BROKER", name, removed)], incremental=True)
     lab.admin.delete_topics(["gone"])
     lab.until(lambda: sum("removed" in text for text in lab.run("status", plan.id)["remarks"]) >= 1)
-    # A look may have come between two removals.
-    lab.until(lambda: lab.run("status", plan.id)["throttle_bytes_per_s"] == 100_000)
+    lab.until(lambda: lab.run("status", plan.id)["throttle_bytes_per_s"] == 100_000)  # a look comes between removals
     assert lab.run("resume", plan.id, "--throttle", "20000000")["state"] == "running"
     out, err = tool.communicate(timeout=WAIT_S)
     assert tool.returncode == 0, err
