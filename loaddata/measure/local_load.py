@@ -74,7 +74,7 @@ class LocalLoad:
         named = {
             name: bundle
             for name, bundle in bundles.items()
-            if _is_key(name) and isinstance(getattr(bundle, "stats", None), BundleStats)
+            if type(name) is str and is_bundle(name) and isinstance(getattr(bundle, "stats", None), BundleStats)
         }
         self.dropped["bundle-name"] += len(bundles) - len(named)
         if len(named) > self.bundles_max:
@@ -86,7 +86,3 @@ class LocalLoad:
         known = self.bundles.get(name)
         timed = TimedAverages() if known is None else known.timed
         return LocalBundle(bundle.stats, timed.advanced(bundle.stats, now_s, self.clock), bundle.non_persistent is True)
-
-
-def _is_key(name: object) -> bool:
-    return isinstance(name, str) and is_bundle(name)

@@ -330,7 +330,7 @@ def load_scenario(path_or_name: str) -> Scenario:
     if path_or_name in known:
         shipped = resources.files("shedders.contest") / "scenarios"
         return parse_scenario((shipped / f"{path_or_name}.toml").read_bytes(), f"scenario {path_or_name}")
-    if not _like_a_path(path_or_name):
+    if not path_or_name.endswith(".toml") and not path_or_name.startswith((".", "/", "~")):
         near = nearest(path_or_name, known)
         meant = f"did you mean {near[0]}? " if near else ""
         raise ScenarioError(
@@ -340,10 +340,6 @@ def load_scenario(path_or_name: str) -> Scenario:
         )
     raw = read_limited(Path(path_or_name), shown(path_or_name), SIZE_MAX_BYTES, ScenarioError)
     return parse_scenario(raw, path_or_name)
-
-
-def _like_a_path(text: str) -> bool:
-    return text.endswith(".toml") or text.startswith((".", "/", "~"))
 
 
 def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:

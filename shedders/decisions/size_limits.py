@@ -152,18 +152,14 @@ def extremes_first(scores: Mapping[str, float | None], named: Iterable[str]) -> 
     """Names: those that the plan is about, then the highest and the lowest in turn."""
     first = [name for name in dict.fromkeys(named) if name in scores]
     yield from first
-    seen = set(first)
-    ranked = sorted((name for name in scores if name not in seen), key=lambda name: (_rank(scores[name]), name))
+    rest = scores.keys() - set(first)
+    ranked = sorted(rest, key=lambda name: (scores[name] is None, scores[name] or 0.0, name))
     low, high = 0, len(ranked) - 1
     while low <= high:
         yield ranked[high]
         if low < high:
             yield ranked[low]
         low, high = low + 1, high - 1
-
-
-def _rank(score: float | None) -> float:
-    return float("inf") if score is None else score
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -188,14 +188,11 @@ def _read_json(text: str) -> Any:
         return text
 
 
-def _weight_wrong(value: Any) -> str | None:
-    return None if is_figure(value) and value <= WEIGHT_MAX else f"is not a number from 0 to {WEIGHT_MAX}"
-
-
 PATTERNS = Form(_patterns_wrong, _read_patterns)
 COUNT = Form(lambda value: None if is_count(value) else "is not a whole number of at least 0", _number)
 RATE = Form(lambda value: None if is_figure(value) else "is not a number of at least 0", _number)
-WEIGHT = Form(_weight_wrong, _number)
+_NO_WEIGHT = f"is not a number from 0 to {WEIGHT_MAX}"
+WEIGHT = Form(lambda value: None if is_figure(value) and value <= WEIGHT_MAX else _NO_WEIGHT, _number)
 TEXT = Form(_text_wrong, str)
 BROKER = Form(lambda value: None if is_broker_id(value) else "is not a broker id", str)
 SWITCH = _words("on", "off", on=True, off=False, true=True, false=False, yes=True, no=False)

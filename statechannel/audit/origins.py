@@ -194,7 +194,8 @@ def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             held = rows.get(name)
             if held is not None:
                 records = held["records"] + row["records"]
-                row = {**_earlier(held, row), "records": records}  # noqa: PLW2901 - the two as one
+                first: dict[str, Any] = min(row, held, key=_order)
+                row = {**first, "records": records}  # noqa: PLW2901 - the two as one
             rows[name] = row
     newest = sorted(rows.values(), key=_order)
     return {
@@ -202,10 +203,6 @@ def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "left_out": left_out + max(0, len(newest) - BEGUN_MAX),
         "imports": sorted(imports),
     }
-
-
-def _earlier(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return row if _order(row) < _order(other) else other
 
 
 def _order(row: dict[str, Any]) -> tuple[int, int, int]:

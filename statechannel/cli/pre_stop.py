@@ -170,7 +170,10 @@ def _hand_over(connection: Connection, member: Member, notice_s: float, ends_s: 
     took_s, outcome = time.monotonic() - begun_s, answer.outcome
     if isinstance(outcome, Done):
         counts = HandOverCounts(
-            **{name: _int_or_zero(outcome.facts.get(name)) for name in ("began_with", "handed_over", "left")}
+            **{
+                name: number if type(number := outcome.facts.get(name)) is int else 0
+                for name in ("began_with", "handed_over", "left")
+            }
         )
         sentence = _sentence(member.broker, counts, took_s)
         error = None
@@ -273,7 +276,3 @@ def _count_bundles_if_readable(connection: Connection, broker: str) -> int | Non
 def _count_bundles(connection: Connection, broker: str) -> int:
     """Number of bundles that a broker serves or is about to serve."""
     return sum(broker in (key.owner, key.bound_for) for key in read_channel(connection).live())
-
-
-def _int_or_zero(value: object) -> int:
-    return value if type(value) is int else 0

@@ -15,7 +15,6 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -26,8 +25,7 @@ from kafka.admin import ConfigResource, NewPartitions
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.execution.throttle import RATES
-from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_files import write_plan
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from statechannel.kafka.client_settings import ClientSettings
 from tests.faults.kafka_nodes import KafkaNodes
 from tests.kafka.test_partitions_execution import QUICK, Lab
@@ -44,31 +42,16 @@ LIVES_MAX = 4
 def prepare(lab: Lab, rng: Random, number: int) -> tuple[Path, ReassignmentPlan]:
     """Two topics with data, and a plan that moves each partition somewhere else."""
     names = [f"p{number}-{suffix}" for suffix in ("kept", "gone")]
-    now = {(name, n): rng.choice(PAIRS) for name in names for n in range(PARTITIONS)}
-    for name in names:
-        lab.admin.create_topics({name: {"assignments": {n: list(now[name, n]) for n in range(PARTITIONS)}}})
     producer = Producer({"bootstrap.servers": lab.nodes.address, "acks": "all"})
-    for key in now:
-        for _ in range(SIZE_BYTES // 50_000):
-            producer.produce(key[0], value=rng.randbytes(50_000), partition=key[1])
-        assert producer.flush(WAIT_S) == 0
+    for name in names:
+        lab.admin.create_topics({name: {"assignments": {n: list(rng.choice(PAIRS)) for n in range(PARTITIONS)}}})
+    for place in range(SIZE_BYTES // 50_000 * PARTITIONS * len(names)):
+        name = names[place % len(names)]
+        producer.produce(name, value=rng.randbytes(50_000), partition=place // len(names) % PARTITIONS)
+        assert place % 100 or producer.flush(WAIT_S) == 0
+    assert producer.flush(WAIT_S) == 0
     lab.until(lambda: set(names) <= set(lab.layout().topics))
-    layout = lab.layout()
-    moves = []
-    for (name, n), before in sorted(now.items()):
-        after = rng.choice([pair for pair in PAIRS if set(pair) != set(before)])
-        move = PartitionMove(
-            topic=name, partition=n, before=before, after=after, leader_before=before[0], leader_after=after[0],
-            size_bytes=SIZE_BYTES, goals=(),
-        )  # fmt: skip
-        moves.append(move)
-    plan = ReassignmentPlan(
-        id=f"{number:016x}", cluster_id=layout.cluster_id, layout=layout.fingerprint(), moves=tuple(moves),
-        topic_ids={name: layout.topics[name].topic_id for name in names},
-    )  # fmt: skip
-    path = lab.folder / f"random-{number}.json"
-    write_plan(path, replace(plan, made_at_ms=layout.read_at_ms))
-    return path, plan
+    return lab.plan(lambda _, now: rng.choice([pair for pair in PAIRS if set(pair) != set(now)]), *names)
 
 
 def unthrottled(lab: Lab, plan: ReassignmentPlan) -> set[int]:

@@ -47,6 +47,7 @@ FETCHES_RECORDS = 1_500
 """So many records of one partition need several fetches."""
 QUICK = {"broker.session.timeout.ms": "5000", "broker.heartbeat.interval.ms": "1000"}
 """A dead node is found out after so long."""
+_MOVE = ("topic", "partition", "before", "after", "leader_before", "leader_after", "size_bytes", "goals")
 PACE = {
     "poll_s": 0.1,
     "full_look_s": 0.5,
@@ -97,34 +98,26 @@ class Lab:
     def layout(self) -> ClusterLayout:
         return read_layout(self.admin, now_ms=time.time_ns() // 1_000_000)
 
-    def plan(self, target: Callable[[int, tuple[int, ...]], tuple[int, ...]]) -> tuple[Path, ReassignmentPlan]:
-        """A plan that brings each partition where `target` says, from where it is."""
+    def plan(
+        self, target: Callable[[int, tuple[int, ...]], tuple[int, ...]], *names: str
+    ) -> tuple[Path, ReassignmentPlan]:
+        """A plan that brings each partition of the topics where `target` says, from where it is; of the own topic: no name."""
         layout = self.layout()
         sizes = read_sizes(self.admin, layout)
-        topic = layout.topics[TOPIC]
+        topics = [layout.topics[name] for name in names or (TOPIC,)]
         moves = []
-        for partition in topic.partitions:
-            after = target(partition.partition, partition.replicas)
-            if after == partition.replicas and partition.leader == after[0]:
-                continue
-            moves.append(
-                PartitionMove(
-                    topic=TOPIC,
-                    partition=partition.partition,
-                    before=partition.replicas,
-                    after=after,
-                    leader_before=partition.leader,
-                    leader_after=after[0],
-                    size_bytes=sizes.of[TOPIC, partition.partition].disk_bytes,
-                    goals=("disk",),
-                )
-            )
+        for name, part in ((topic.name, part) for topic in topics for part in topic.partitions):
+            after = target(part.partition, part.replicas)
+            if after != part.replicas or part.leader != after[0]:
+                size, leaders = sizes.of[name, part.partition].disk_bytes, (part.leader, after[0])
+                facts = name, part.partition, part.replicas, after, *leaders, size, ("disk",)
+                moves.append(PartitionMove(**dict(zip(_MOVE, facts, strict=True))))  # type: ignore[arg-type]
         self._plans += 1
         plan = ReassignmentPlan(
             id=hashlib.sha256(f"{self._plans}{moves}".encode()).hexdigest()[:16],
             cluster_id=layout.cluster_id,
             layout=layout.fingerprint(),
-            topic_ids={TOPIC: topic.topic_id},
+            topic_ids={topic.name: topic.topic_id for topic in topics},
             made_at_ms=layout.read_at_ms,
             moves=tuple(moves),
         )
@@ -374,39 +367,12 @@ def test_another_tool_removes_the_throttle_deletes_a_topic_and_makes_another(lab
     """What is missing is put back with a remark; the topic's moves are dropped; the end names what came to the broker."""
     lab.admin.create_topics({"gone": {"assignments": {0: [1, 2], 1: [2, 1]}}})
     lab.until(lambda: "gone" in lab.layout().topics)
-    _, kept = lab.plan(lambda n, now: (now[0], ({1, 2, 3} - set(now)).pop()))
-    gone = lab.layout().topics["gone"]
-    moves = [
-        replace(
-            kept.moves[0],
-            topic="gone",
-            partition=n,
-            before=(1 + n, 2 - n),
-            after=(3, 2 - n),
-            leader_after=3,
-            size_bytes=1,
-        )
-        for n in range(2)
-    ]
-    plan = replace(
-        kept,
-        moves=(*kept.moves, *(replace(move, leader_before=move.before[0]) for move in moves)),
-        topic_ids={**kept.topic_ids, "gone": gone.topic_id},
-        request={"mode": "demote", "subjects": [9]},
-    )
-    path = lab.folder / "another.json"
+    path, plan = lab.plan(lambda n, now: (now[0], ({1, 2, 3} - set(now)).pop()), TOPIC, "gone")
+    plan = replace(plan, request={"mode": "demote", "subjects": [9]})
     write_plan(path, plan)
-    tool = lab.begin(
-        "apply",
-        str(path),
-        "--execute",
-        "--throttle",
-        "100000",
-        "--moves-per-broker",
-        "1",
-        "--set",
-        "extensions.partitions.pace.order=large-first",
-    )
+    kept = replace(plan, moves=tuple(move for move in plan.moves if move.topic == TOPIC))
+    bounds = ("--throttle", "100000", "--moves-per-broker", "1", "--order", "large-first")
+    tool = lab.begin("apply", str(path), "--execute", *bounds)
     lab.until(lambda: "batch" in lab.events(plan))
     rates = lab.throttles(plan)
     brokers = [name for (kind, name), _ in rates.items() if kind == "broker"]
@@ -416,7 +382,7 @@ def test_another_tool_removes_the_throttle_deletes_a_topic_and_makes_another(lab
         lab.admin.alter_configs([ConfigResource("BROKER", name, removed)], incremental=True)
     lab.admin.delete_topics(["gone"])
     lab.until(lambda: sum("removed" in text for text in lab.run("status", plan.id)["remarks"]) >= 1)
-    assert lab.run("status", plan.id)["throttle_bytes_per_s"] == 100_000
+    lab.until(lambda: lab.run("status", plan.id)["throttle_bytes_per_s"] == 100_000)  # a look comes between removals
     assert lab.run("resume", plan.id, "--throttle", "20000000")["state"] == "running"
     out, err = tool.communicate(timeout=WAIT_S)
     assert tool.returncode == 0, err

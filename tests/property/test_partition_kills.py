@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -41,17 +42,8 @@ def world(seed: int = 0, *, faults: float = 0.0, lag: float = 0.0) -> tuple[Twin
             now = dirs.get((*key, broker))
             if rng.random() < 0.7:
                 to = "/b" if now in {None, "/a"} else "/a"
-                dir_moves.append(
-                    LogDirMove(
-                        topic=key[0],
-                        partition=key[1],
-                        broker=broker,
-                        replicas=after,
-                        before=now,
-                        after=to,
-                        size_bytes=100,
-                    )
-                )
+                place: Any = {"topic": key[0], "partition": key[1], "broker": broker, "replicas": after}
+                dir_moves.append(LogDirMove(**place, before=now, after=to, size_bytes=100))
     configs = {key: dict(value) for key, value in BEFORE.items()}
     twin = Twin(parts, {1, 2, 3, 4}, rng, dirs=dirs, configs=configs, faults=faults, lag=lag)
     return twin, make_plan(moves, dir_moves=tuple(sorted(dir_moves, key=lambda each: each.key)))

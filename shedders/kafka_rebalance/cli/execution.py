@@ -88,7 +88,8 @@ def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlac
     if changes:
         settings = settings.model_copy(update={"pace": settings.pace.model_copy(update=changes)})
     root = state or user_state_path("statechannel", appauthor=False) / "partitions"
-    return ExecutionPlace(client=connection.client, settings=settings, root=root, timeout_s=connection.timeout_s)
+    client, wait_s, asked = connection.client, connection.timeout_s, throttle is not None
+    return ExecutionPlace(client=client, settings=settings, root=root, timeout_s=wait_s, throttle_asked=asked)
 
 
 def as_before(place: ExecutionPlace, kept: Mapping[str, Any]) -> ExecutionPlace:
@@ -358,6 +359,8 @@ def resume(
     asked = {} if throttle is None else {"throttle": place.settings.pace.throttle_bytes_per_s}
     idle = ask_executor(place, plan_id, ExecutionRequest.GO, output, **asked)
     if idle is None:
+        if unthrottle or accept_unmet:
+            say("note: --unthrottle and --accept-unmet count where an executor begins, not for the one that runs")
         return
     past = known(place, *idle)
     kept = dict(past.recorded.pace)
@@ -367,7 +370,7 @@ def resume(
         kept["throttle_bytes_per_s"] = asked["throttle"]
     place = as_before(place, kept)
     remains = None if asked else place.settings.pace.throttle_bytes_per_s
-    note = "" if remains is None else f"the throttle remains {rate(remains)}"
+    note = "" if remains is None else f"the throttle remains {rate(remains)}, where others have not set another"
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet, begins=note), output)
 
 

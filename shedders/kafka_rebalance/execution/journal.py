@@ -22,6 +22,7 @@ import orjson
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PartitionsError, PlanUnknownError
 from shedders.kafka_rebalance.execution.state_topic import StateTopic, record
 from shedders.kafka_rebalance.execution.values import OperatorRequests
+from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
 
 JOURNAL: Final = "journal.jsonl"
@@ -228,15 +229,15 @@ class ExecutionLedger:
             self.flush()
 
     def flush(self) -> None:
-        """Send events to the topic that it has not accepted yet."""
-        while self._backlog:
+        """Send events to the topic that it has not accepted yet; while it fails, heartbeats find out when it no longer does."""
+        del self._backlog[:-BACKLOG_MAX]
+        while self._backlog and not self._topic.failing:
             part = self._backlog[:EVENTS_AT_ONCE]
             try:
                 self._topic.append(
                     self._plan_id, [record("events", self._plan_id, executor=self._executor, events=part)]
                 )
             except KafkaAdapterError:
-                del self._backlog[:-BACKLOG_MAX]
                 return
             del self._backlog[: len(part)]
 
@@ -258,10 +259,13 @@ class ExecutionLedger:
 
 
 class HeartbeatSender:
-    """Heartbeats of this executor on the topic, from a separate thread; a context manager."""
+    """Heartbeats of this executor on the topic, from a separate thread; a context manager. A topic that is gone is created."""
 
-    def __init__(self, topic: StateTopic, plan_id: str, executor: str, *, every_s: float) -> None:
-        self._topic, self._plan_id, self._executor, self._every_s = topic, plan_id, executor, every_s
+    def __init__(
+        self, topic: StateTopic, plan_id: str, beat: bytes, *, every_s: float, replication_factor: int
+    ) -> None:
+        self._topic, self._plan_id, self._beat, self._every_s = topic, plan_id, beat, every_s
+        self._replication_factor = replication_factor
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partitions-heart", daemon=True)
 
@@ -274,9 +278,10 @@ class HeartbeatSender:
         self._thread.join(timeout=self._every_s + 5.0)
 
     def _run(self) -> None:
-        beat = record("beat", self._plan_id, executor=self._executor)
         while not self._over.wait(self._every_s):
             try:
-                self._topic.append(self._plan_id, [beat])
+                self._topic.append(self._plan_id, [self._beat])
             except KafkaAdapterError:
-                continue  # retried with the next heartbeat; without any, others treat this executor as dead
+                # Retried with the next heartbeat; without any, others treat this executor as dead.
+                with suppress(StateChannelError):
+                    self._topic.create(self._replication_factor)

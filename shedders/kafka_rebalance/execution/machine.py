@@ -76,6 +76,7 @@ class ExecutionMachine:
         recorded: State folded from the journal; empty for a new plan. Written events are added to it.
 
     Attributes:
+        request: Newest request that it follows.
         statuses: State of each partition at the last step.
         ended: The last effect, once it was returned.
         remarks: All of the plan so far; `remarks_before` are of earlier executors.
@@ -92,7 +93,7 @@ class ExecutionMachine:
         self._progress = ProgressRecorder(plan)
         self._dirs = LogDirMoves(plan, pace, recorded, self._watch.dropped)
         self._recorded = recorded
-        self._request = ExecutionRequest.GO
+        self.request = ExecutionRequest.GO
         self._asked: dict[Key, _Asked] = {}
         self._elected_s: dict[Key, float] = {}
         self._withdrawn_s: dict[Key, float] = {}
@@ -112,12 +113,8 @@ class ExecutionMachine:
         """Resources whose throttle settings the next observation must have."""
         return self._throttling.to_read(full=full)
 
-    @property
-    def request(self) -> ExecutionRequest:
-        return self._request
-
     def times(self, now_s: float) -> ProgressTimes:
-        driven = self._request is ExecutionRequest.GO and self._stop is None
+        driven = self.request is ExecutionRequest.GO and self._stop is None
         pace = self._pace.model_copy(update={"throttle_bytes_per_s": self._throttling.rate})
         return replace(self._progress.times(now_s, pace, driven=driven), outpaced=frozenset(self._watch.outpaced))
 
@@ -217,7 +214,7 @@ class ExecutionMachine:
             yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
         self._throttling.remarks.clear()
-        cancelling = self._request is ExecutionRequest.CANCEL or seen.asked.request is ExecutionRequest.CANCEL
+        cancelling = self.request is ExecutionRequest.CANCEL or seen.asked.request is ExecutionRequest.CANCEL
         if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
             self.stop(stop)
 
@@ -231,9 +228,9 @@ class ExecutionMachine:
             yield JournalWrite(
                 event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
             )
-        if asked.request is self._request or self._request is ExecutionRequest.CANCEL:
+        if asked.request is self.request or self.request is ExecutionRequest.CANCEL:
             return
-        self._request = asked.request
+        self.request = asked.request
         self._progress.restart()
         name = {
             ExecutionRequest.GO: ExecutionEvent.RESUMED,
@@ -245,11 +242,11 @@ class ExecutionMachine:
     # --- continuing -----------------------------------------------------------------------------------------------------
 
     def _continue(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        if self._request is ExecutionRequest.CANCEL:
+        if self.request is ExecutionRequest.CANCEL:
             yield from self._cancel(now_s, seen)
             return
         moving = [key for key, status in self.statuses.items() if status.state is MoveState.MOVING]
-        if self._request is ExecutionRequest.PAUSE:
+        if self.request is ExecutionRequest.PAUSE:
             if moving or self._dirs.moving:
                 yield from self._throttle(now_s, seen, moving, [], {}) or ()
             else:

@@ -23,6 +23,7 @@ from shedders.kafka_rebalance.execution.moves import (
     MoveState,
     PartitionStep,
     choose,
+    dropped_text,
     gone_reason,
     in_order,
     statuses_of,
@@ -300,8 +301,8 @@ def reverse(
             hint="Check --bootstrap-servers.",
         )
     moves: list[PartitionMove] = []
-    remarks: list[str] = []
     statuses = statuses_of(plan, layout.topics)
+    lost = [status for status in statuses.values() if status.state in LOST]
     for move in plan.moves:
         status = statuses[move.key]
         if status.state is MoveState.MOVING:
@@ -310,7 +311,6 @@ def reverse(
                 hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
             )
         if status.state in LOST:
-            remarks.append(f"stays as it is: {status.reason}")
             continue
         now = layout.topics[move.topic].partitions[move.partition]
         leader = move.before[0]
@@ -343,7 +343,7 @@ def reverse(
         request={"mode": "rollback", "of": plan.id},
         moves=tuple(moves),
         dir_moves=dir_moves,
-        remarks=tuple(remarks),
+        remarks=(dropped_text(lost),) if lost else (),
     )
 
 

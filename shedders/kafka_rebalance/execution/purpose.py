@@ -28,9 +28,19 @@ def leaving_brokers(plan: ReassignmentPlan) -> frozenset[int]:
     return frozenset({*subjects, *(plan.request.get("offline_brokers") or ())})
 
 
+def demoted_brokers(plan: ReassignmentPlan) -> frozenset[int]:
+    """Brokers that are to lead nothing."""
+    return frozenset(plan.request.get("subjects") or () if plan.request.get("mode") == PlanMode.DEMOTE else ())
+
+
+def emptied_dirs(plan: ReassignmentPlan) -> tuple[tuple[int, str], ...]:
+    """Log directories that the plan empties, by broker and path."""
+    return tuple(sorted((int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()))
+
+
 def unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
     """Sentences about what was added since the plan was made; what the plan itself leaves there was accepted."""
-    mode, subjects = plan.request.get("mode"), plan.request.get("subjects") or ()
+    mode = plan.request.get("mode")
     left = {broker.id: broker.after for broker in plan.brokers}
     partitions = [((topic.name, partition.partition), partition) for topic, partition in layout.partitions()]
     stays = _staying(plan)
@@ -39,22 +49,23 @@ def unmet(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[str]:
         names = [named(key) for key in keys if not stays(key[0])]
         if names and len(keys) > (left[broker].replicas if broker in left else 0):
             yield f"broker {broker} still has {_listed(names, 'replica')}"
-    for broker in subjects if mode == PlanMode.DEMOTE else ():
+    for broker in sorted(demoted_brokers(plan)):
         keys = [key for key, each in partitions if each.leader == broker]
         names = [named(key) for key in keys if not stays(key[0])]
         if names and len(keys) > (left[broker].leaders if broker in left else 0):
             yield f"broker {broker} still leads {_listed(names, 'partition')}"
-    if plan.infeasible:  # it was accepted that some of them stay
-        return
-    offline = [named(key) for key, partition in partitions if partition.offline]
-    if mode == PlanMode.FIX_OFFLINE and offline:
-        yield f"{_listed(offline, 'partition')}: replicas are offline"
-    going = {(int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()}
-    for broker_id, path in sorted(going):
-        dirs = next((broker.log_dirs for broker in layout.brokers if broker.id == broker_id), ())
-        replicas = [key[:2] for each in dirs if each.path == path for key in each.replicas if not stays(key[0])]
-        names = [named(key) for key in replicas]
-        if names:
+    accepted = {goal.name: goal.after.excess for goal in plan.infeasible if goal.after is not None}
+    offline = [named(key) for key, partition in partitions for _ in partition.offline if not stays(key[0])]
+    if mode == PlanMode.FIX_OFFLINE and len(offline) > accepted.get("offline-replicas", 0):
+        yield f"{_listed(list(dict.fromkeys(offline)), 'partition')}: replicas are offline"
+    held = {
+        (broker.id, each.path): [named(key[:2]) for key in each.replicas if not stays(key[0])]
+        for broker in layout.brokers
+        for each in broker.log_dirs
+    }
+    going = {place: held[place] for place in emptied_dirs(plan) if held.get(place)}
+    if sum(map(len, going.values())) > accepted.get("log-dirs-leave", 0):
+        for (broker_id, path), names in going.items():
             yield f"log directory {path} of broker {broker_id} still has {_listed(names, 'replica')}"
 
 
@@ -74,7 +85,7 @@ def cordon_hint(plan: ReassignmentPlan, layout: ClusterLayout) -> str:
     """How to keep Kafka from placing new replicas on what is to be emptied; empty: it does not, or it cannot be kept from it."""
     going: dict[int, list[str]] = {}
     subjects = leaving_brokers(plan)
-    asked = {(int(broker), str(path)) for broker, path in plan.request.get("log_dirs") or ()}
+    asked = emptied_dirs(plan)
     for broker in layout.brokers:
         for each in broker.log_dirs:
             if each.cordoned is False and (broker.id in subjects or (broker.id, each.path) in asked):
@@ -94,7 +105,7 @@ def next_plan(plan: ReassignmentPlan) -> str:
     if mode not in _MODES:
         mode = "offline-brokers"
     ids = request.get("offline_brokers" if mode == "offline-brokers" else "subjects") or ()
-    dirs = [f"{broker}:{path}" for broker, path in request.get("log_dirs") or ()]
+    dirs = [f"{broker}:{path}" for broker, path in emptied_dirs(plan)]
     values = [(mode, value) for value in dirs or [",".join(map(str, ids))]]
     values += [("may-stay", f"'{pattern}'") for pattern in request.get("staying_topics") or ()]
     options = " ".join(f"--{name} {value}".rstrip() for name, value in values)

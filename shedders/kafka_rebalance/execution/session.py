@@ -35,7 +35,7 @@ from shedders.kafka_rebalance.execution.journal import (
     write_durable,
 )
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
-from shedders.kafka_rebalance.execution.purpose import leaving_brokers
+from shedders.kafka_rebalance.execution.purpose import demoted_brokers, emptied_dirs, leaving_brokers
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.state_topic import (
     PLAN_BYTES_MAX,
@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.partitions import ClusterLayout, PartitionLoads
-    from shedders.kafka_rebalance.execution.values import Key, ReplicaKey
-    from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
@@ -87,11 +86,12 @@ KEPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlace:
-    """Kafka cluster and state folder of executions."""
+    """Kafka cluster and state folder of executions. `throttle_asked`: the throttle comes from an option."""
 
     client: ClientSettings
     settings: PartitionsSettings
     root: Path
+    throttle_asked: bool = False
     timeout_s: float = 20.0
 
     @contextmanager
@@ -219,17 +219,31 @@ def execute(
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
         exists = topic.exists()
         past = history_of(place, plan.id, topic.read() if exists else None)
-        check = partial(_checked, place, admin, plan, past, request, wait, noted, accept_unmet=accept_unmet)
+        cancels = request is ExecutionRequest.CANCEL
+
+        def check() -> ClusterLayout:
+            """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
+            layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=pace.settle_s, wait=wait)
+            loads = None if cancels else written(place)
+            results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet, pace=pace, loads=loads)
+            results = [finding for finding in results if not cancels or finding.check == "cluster"]
+            require_not_refused(results)
+            for finding in results:
+                noted(f"{finding.text}. {finding.hint}".rstrip(". "))
+            return layout
+
         layout = check()
         topic.create(settings.replication_factor)
         if not exists:
-            _keep_off_leaving(admin, plan, layout, topic.name)
+            _keep_off(admin, plan, layout, topic.name)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
         waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
         if waited:  # another executor worked in between
             layout = check()
-        stack.enter_context(HeartbeatSender(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
+        beat = record("beat", plan.id, executor=executor, host=host_name(), pid=os.getpid(), wish=str(request))
+        every_s, factor = pace.executor_away_s / BEATS, settings.replication_factor
+        stack.enter_context(HeartbeatSender(topic, plan.id, beat, every_s=every_s, replication_factor=factor))
         # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
         topic_events = of_topic.in_order()
@@ -238,20 +252,14 @@ def execute(
         journal = stack.enter_context(Journal(folder))
         for event in lacking(topic_events, journal.events):
             journal.append(event)
-        on_batch = partial(
-            _write_rollback,
-            {move.key: move for move in plan.moves},
-            {move.key: move for move in plan.dir_moves},
-            folder,
-        )
+        on_batch = partial(_write_rollback, plan, folder)
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
         ledger.publish(lacking(journal.events, topic_events))
-        kept = {} if request is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
-        ledger.write(
-            ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
-        )
+        kept = {} if cancels else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
+        facts = {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
+        ledger.write(ExecutionEvent.BEGUN, facts | {"throttle_asked": place.throttle_asked})
         min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
         machine = ExecutionMachine(plan, pace, recorded(in_order(journal.events)))
@@ -260,45 +268,28 @@ def execute(
         return runner.run()
 
 
-def _keep_off_leaving(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
-    """Move a state topic that was just created off brokers that the plan empties; Kafka may have placed it there."""
-    leaving = leaving_brokers(plan)
+def _keep_off(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
+    """Move a state topic that was just created off what the plan empties or demotes; Kafka may have placed it there."""
     port = ClusterPort(admin, replace(plan, moves=(), dir_moves=()), {})
+    leaving, dirs, key = leaving_brokers(plan), emptied_dirs(plan), (name, 0)
     now = read_layout(admin, now_ms=0).topics[name].partitions[0].replicas
-    others = [broker.id for broker in layout.brokers if broker.alive and broker.id not in {*leaving, *now}]
-    target = (*(broker for broker in now if broker not in leaving), *others)[: len(now)]
-    if target and leaving & set(now):
-        port.submit({(name, 0): target})
+    alive = [broker for broker in layout.brokers if broker.alive]
+    target = [broker for broker in (*now, *(each.id for each in alive if each.id not in now)) if broker not in leaving]
+    target = sorted(target[: len(now)], key=demoted_brokers(plan).__contains__)
+    if target and target != [*now]:
+        port.submit({key: tuple(target)})
+        port.elect((key,))
+    for broker in alive:
+        usable = [each for each in broker.log_dirs if not each.offline and not each.cordoned]
+        kept = [each.path for each in usable if (broker.id, each.path) not in dirs]
+        if kept and broker.id in target and any(holder == broker.id for holder, _ in dirs):
+            port.move_dirs({(*key, broker.id): kept[0]})
 
 
 def ask(place: ExecutionPlace, plan_id: str, *, request: ExecutionRequest, by: str, **throttle: int | None) -> None:
     """Send a request to the executor of the plan, which reads it with its next observation; after an error it may be sent."""
     with place.topic() as topic:
         topic.append(plan_id, [record("control", plan_id, by=by, **throttle, wish=str(request))])
-
-
-def _checked(
-    place: ExecutionPlace,
-    admin: KafkaAdminClient,
-    plan: ReassignmentPlan,
-    past: ExecutionHistory,
-    request: ExecutionRequest,
-    wait: Callable[[float], None],
-    noted: Callable[[str], None],
-    *,
-    accept_unmet: bool,
-) -> ClusterLayout:
-    """Layout of the cluster after all checks; to cancel, only the cluster must be the right one."""
-    settle_s = place.settings.pace.settle_s
-    layout = settled_layout(admin, plan, past, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    pace, loads = place.settings.pace, None if request is ExecutionRequest.CANCEL else written(place)
-    results = findings(plan, layout, past, begun=True, accept_unmet=accept_unmet, pace=pace, loads=loads)
-    if request is ExecutionRequest.CANCEL:
-        results = [finding for finding in results if finding.check == "cluster"]
-    require_not_refused(results)
-    for finding in results:
-        noted(f"{finding.text}. {finding.hint}".rstrip(". "))
-    return layout
 
 
 def _require_same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None:
@@ -370,18 +361,14 @@ def _claim(
 
 
 def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
-    try:
-        topic.append(plan_id, [record("leave", plan_id, executor=executor)])
-    except KafkaAdapterError:
-        return  # others notice the missing heartbeats
+    with suppress(KafkaAdapterError):  # others notice the missing heartbeats
+        if not topic.failing:
+            topic.append(plan_id, [record("leave", plan_id, executor=executor)])
 
 
-def _write_rollback(
-    moves: Mapping[Key, PartitionMove],
-    dir_moves: Mapping[ReplicaKey, LogDirMove],
-    folder: Path,
-    facts: Mapping[str, Any],
-) -> None:
+def _write_rollback(plan: ReassignmentPlan, folder: Path, facts: Mapping[str, Any]) -> None:
+    moves = {move.key: move for move in plan.moves}
+    dir_moves = {move.key: move for move in plan.dir_moves}
     batch = [moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
     dirs = [dir_moves[str(topic), int(number), int(broker)] for topic, number, broker, _ in facts.get("dirs", ())]
     write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before", dirs))

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from loaddata.samples.strict_json import Amount
 from shedders.kafka_rebalance.execution.values import ExecutionEvent, ExecutionRequest, OperatorRequests
+from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, side_tail
 from statechannel.kafka.topic_policy import plans_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
@@ -226,10 +227,6 @@ class StateBook:
         holder = self.holder
         return holder if holder is not None and now_ms - holder.seen_at_ms <= self._away_ms else None
 
-    def _seen(self, at_ms: int, executor: str) -> None:
-        if self.holder is not None and self.holder.executor == executor:
-            self.holder.seen_at_ms = at_ms
-
     def _plan(self, _: int, record: TopicRecord) -> None:
         book = self._book(record.plan)
         book.of = record.of
@@ -243,18 +240,18 @@ class StateBook:
         # A copy: the bytes that orjson returns take a kilobyte at least.
         if not all(self._hold(book, book.events, name, bytes(memoryview(orjson.dumps(event)))) for name, event in new):
             self.junk[JunkRecord.NO_ROOM] += 1
-        self._seen(at_ms, record.executor)
+        if self.holder is not None and self.holder.executor == record.executor:
+            self.holder.seen_at_ms = at_ms
 
     def _claim(self, at_ms: int, record: TopicRecord) -> None:
         holder = self.alive(at_ms)
         if holder is not None and holder.executor not in {record.executor, record.replaces}:
             return
-        self.holder = Holder(record.executor, record.plan, record.host, record.pid, at_ms)
-        request = record.request or ExecutionRequest.GO
-        self._book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
-
-    def _beat(self, at_ms: int, record: TopicRecord) -> None:
-        self._seen(at_ms, record.executor)
+        if self.holder is None or self.holder.executor != record.executor:
+            request = record.request or ExecutionRequest.GO
+            self._book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
+            self.holder = Holder(record.executor, record.plan, record.host, record.pid, at_ms)
+        self.holder.seen_at_ms = at_ms
 
     def _leave(self, _: int, record: TopicRecord) -> None:
         if self.holder is not None and self.holder.executor == record.executor:
@@ -275,7 +272,8 @@ _TAKERS: Final = {
     "plan": (StateBook._plan, {"part", "of", "data"}),  # noqa: SLF001 - of the class above
     "events": (StateBook._events, {"executor", "events"}),  # noqa: SLF001
     "claim": (StateBook._claim, {"executor", "host", "pid"}),  # noqa: SLF001
-    "beat": (StateBook._beat, {"executor"}),  # noqa: SLF001
+    # Its claim may have been deleted, by others or with the topic.
+    "beat": (StateBook._claim, {"executor"}),  # noqa: SLF001
     "leave": (StateBook._leave, {"executor"}),  # noqa: SLF001
     "control": (StateBook._control, set[str]()),  # noqa: SLF001
 }
@@ -324,6 +322,9 @@ class StateTopic:
 
     Args:
         away_s: Time without heartbeats after which a holder expires.
+
+    Attributes:
+        failing: Whether the last append failed; each one takes up to `timeout_s` then.
     """
 
     def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
@@ -333,6 +334,7 @@ class StateTopic:
         self._writer: BlockingWriter | None = None
         self._opening = threading.Lock()
         self._next = 0
+        self.failing = False
         self.book = StateBook(round(away_s * 1_000))
 
     def __enter__(self) -> Self:
@@ -381,4 +383,9 @@ class StateTopic:
             if self._writer is None:
                 doing = f"writing to {self.name}"
                 self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
-        self._writer.require(self._writer.write((0, plan_id.encode(), value) for value in values))
+        try:
+            self._writer.require(self._writer.write((0, plan_id.encode(), value) for value in values))
+        except KafkaAdapterError:
+            self.failing = True
+            raise
+        self.failing = False

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from shedders.kafka_rebalance.execution.moves import LOST, MoveState, dropped_text, is_taken_over, open_ones
+from shedders.kafka_rebalance.execution.purpose import next_plan
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named, replica_text
+from shedders.kafka_rebalance.planning.request import PlanMode
 
 if TYPE_CHECKING:
     from loaddata.samples.partitions import KafkaPartition
@@ -34,6 +36,7 @@ class StopWatch:
     """Watch for conditions that stop an execution, and their durations.
 
     Attributes:
+        extra_urps: Under-replicated partitions in addition to those at the start and those that the plan moves.
         dropped: Moves that can no longer be carried out, since their partition is gone or in other hands.
         outpaced: Partitions in flight whose leader has grown faster than the copy for a minute.
     """
@@ -44,7 +47,7 @@ class StopWatch:
         self._since: dict[object, float] = {}
         self._first_alive: frozenset[int] = frozenset()
         self._baseline: frozenset[Key] | None = None
-        self._extra: frozenset[Key] = frozenset()
+        self.extra_urps: frozenset[Key] = frozenset()
         self._sizes: dict[Key, tuple[int, ...]] = {}
         self._progress: dict[Key | ReplicaKey, tuple[object, float]] = {}
         self._counts: dict[str, int] = {}
@@ -53,11 +56,6 @@ class StopWatch:
         self._races: dict[Key, tuple[float, int | None, int, int]] = {}
         self._remarked: set[Key] = set()
         self.outpaced: set[Key] = set()
-
-    @property
-    def extra_urps(self) -> frozenset[Key]:
-        """Under-replicated partitions in addition to those at the start and those that the plan moves; no move starts then."""
-        return self._extra
 
     def check(
         self,
@@ -103,7 +101,7 @@ class StopWatch:
         if self._baseline is None:
             self._baseline = extra
         self._baseline &= extra  # a partition that has recovered and falls behind again counts
-        self._extra = extra - self._baseline
+        self.extra_urps = extra - self._baseline
 
     def _reasons(
         self,
@@ -129,15 +127,18 @@ class StopWatch:
         needed |= {broker for _, _, broker in dirs.open}
         yield from self._brokers(now_s, seen, needed)
         yield from self._lost(now_s, [*statuses.items(), *dirs.statuses.items()])
-        if self.lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
-            shown = ", ".join(named(key) for key in sorted(self._extra)[:SHOWN])
+        if self.lasts(now_s, "urps", bool(self.extra_urps), self._pace.urp_grace_s):
+            shown = ", ".join(named(key) for key in sorted(self.extra_urps)[:SHOWN])
+            repairs = self._plan.request.get("mode") == PlanMode.FIX_OFFLINE  # what has failed since needs a plan, too
             yield ExecutionStop(
                 kind=StopKind.URPS,
                 reason=(
-                    f"{len(self._extra)} partitions ({shown}) that are not moved by the plan have become under-replicated, "
+                    f"{len(self.extra_urps)} partitions ({shown}) that are not moved by the plan have become under-replicated, "
                     f"for {self._pace.urp_grace_s:g} s"
                 ),
-                hint=AFTER_MENDING,
+                hint=f"End it with `statechannel partitions cancel`. {next_plan(self._plan)}"
+                if repairs
+                else AFTER_MENDING,
             )
         yield from self._stalled(now_s, seen, statuses, dirs)
 

@@ -176,6 +176,7 @@ class Throttling:
         recorded: State of earlier executors, to which the owner adds the events of this one.
 
     Attributes:
+        rate: Bytes per second of each broker; None: no throttle.
         refusals: Consecutive changes that were not accepted; `reason` of the last.
         remarks: Sentences for the journal; the owner takes them.
         removed_again: Resource whose throttle another tool has removed twice; None: none.
@@ -183,10 +184,10 @@ class Throttling:
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
         self._own = own_entries(plan)
-        self._rate = pace.throttle_bytes_per_s
+        self.rate = pace.throttle_bytes_per_s
         self._settle_s = pace.settle_s
         # Whether the rate was asked for, and so replaces those that others have set; else theirs stay.
-        self._asked = str(self._rate) not in recorded.rates
+        self._asked = recorded.throttle_asked or str(self.rate) not in recorded.rates
         self._put: dict[tuple[Resource, str], tuple[str, float]] = {}
         self._removals: Counter[tuple[Resource, str]] = Counter()
         # Updated with recorded events, never before: a step may end between an effect and its event.
@@ -201,17 +202,13 @@ class Throttling:
         self.removed_again: Resource | None = None
 
     @property
-    def rate(self) -> int | None:
-        return self._rate
-
-    @property
     def left(self) -> tuple[Resource, ...]:
         return tuple(sorted(self._before))
 
     @property
     def unknown(self) -> tuple[Resource, ...]:
         """Resources whose configuration must be read before a change."""
-        wanted_ones = self._resources if self._rate is not None else frozenset[tuple[str, str]]()
+        wanted_ones = self._resources if self.rate is not None else frozenset[tuple[str, str]]()
         return tuple(sorted((wanted_ones | set(self._before)) - set(self._known)))
 
     def to_read(self, *, full: bool) -> tuple[Resource, ...]:
@@ -219,7 +216,7 @@ class Throttling:
         return tuple(sorted({*self.unknown, *self._before})) if full else self.unknown
 
     def change(self, rate: int | None) -> None:
-        self._rate, self._asked = rate, True
+        self.rate, self._asked = rate, True
 
     def learn(self, configs: Configs) -> None:
         """Take in present configurations; called for each observation, even without any."""
@@ -247,12 +244,12 @@ class Throttling:
         Args:
             disks: Brokers that copy between their log directories.
         """
-        if self._rate is None:
+        if self.rate is None:
             return []
-        needed = needed_settings(self._rate, copies, alive, disks)
+        needed = needed_settings(self.rate, copies, alive, disks)
         for resource, former in self._before.items():
             if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
-                rates = {name: str(self._rate) for name in former if name in EVERY_RATE}
+                rates = {name: str(self.rate) for name in former if name in EVERY_RATE}
                 needed[resource] = rates | needed.get(resource, {})
         changes = self._missing(now_s, needed)
         if not changes:
@@ -265,8 +262,8 @@ class Throttling:
             for change in changes
             if not needed[change].keys() <= self._before.get(change, {}).keys()
         }
-        write = JournalWrite(event=ExecutionEvent.THROTTLE, facts={"rate": self._rate, "before": before})
-        known = not before and str(self._rate) in self._rates
+        write = JournalWrite(event=ExecutionEvent.THROTTLE, facts={"rate": self.rate, "before": before})
+        known = not before and str(self.rate) in self._rates
         return [*(() if known else (write,)), SetConfigs(changes=changes)]
 
     def _missing(

@@ -264,6 +264,7 @@ class ExecutionHistory:
         dirs_moved: Replicas that are in their planned directories.
         throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
         rate: Rate in force; None: no throttle.
+        throttle_asked: Whether the newest executor was asked for its rate, so that it replaces those that others have set.
         pace: Newest requested value of each setting of the pace.
         paused: Whether the plan is paused.
         state: Newest of begun, paused, cancelling, stopping, ended.
@@ -284,6 +285,7 @@ class ExecutionHistory:
     throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
     rates: set[str] = field(default_factory=set)
     rate: int | None = None
+    throttle_asked: bool = False
     pace: dict[str, Any] = field(default_factory=dict)
     state: str = ""
     stop: Mapping[str, str] | None = None
@@ -309,6 +311,7 @@ class ExecutionHistory:
                 self.marks.clear()
                 self.outpaced.clear()
                 self.pace.update(event.get("pace") or {})
+                self.throttle_asked = bool(event.get("throttle_asked"))
             case ExecutionEvent.BATCH:
                 self.batches = max(self.batches, int(event["batch"]))
                 if self.done_at_ms:

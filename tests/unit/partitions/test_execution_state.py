@@ -86,7 +86,7 @@ def holder(*records: tuple[int, bytes]) -> str | None:
 
 
 def test_the_order_of_the_log_decides_who_executes() -> None:
-    beat, leave = record("beat", "p", executor="a"), record("leave", "p", executor="a")
+    beat, leave = record("beat", "p", executor="a", host="h", pid=1), record("leave", "p", executor="a")
     assert holder((0, claim("a")), (1, claim("b"))) == "a"
     assert holder((0, claim("a")), (10_001, claim("b"))) == "b"
     assert holder((0, claim("a")), (9_000, beat), (10_001, claim("b"))) == "a"
@@ -96,6 +96,8 @@ def test_the_order_of_the_log_decides_who_executes() -> None:
     assert holder((0, claim("a")), (10_001, claim("b")), (10_002, beat), (10_003, leave)) == "b"
     events = record("events", "p", executor="a", events=[{"n": 1, "event": "begun"}])
     assert holder((0, claim("a")), (9_000, events), (10_001, claim("b"))) == "a"
+    assert holder((0, beat), (1, claim("b"))) == "a", "others have deleted its claim"
+    assert holder((0, claim("a")), (1, claim("b", replaces="a")), (2, beat)) == "b"
 
 
 class FakeTopic:
@@ -104,6 +106,7 @@ class FakeTopic:
     def __init__(self) -> None:
         self.book = StateBook(4_000)
         self.now_ms = 1_000
+        self.failing = False
         self.beating = b""
 
     def read(self) -> StateBook:
@@ -146,6 +149,7 @@ def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() ->
     book.take(0, claim("a"))
     book.take(1, record("control", "p", wish="pause", by="me"))
     book.take(2, record("control", "p", throttle=5, by="you"))
+    book.take(2, record("beat", "p", executor="a", host="h", pid=1))
     asked = book.book("p").asked
     assert (asked.request, asked.throttle_changed, asked.throttle_bytes_per_s) == (ExecutionRequest.PAUSE, True, 5)
     book.take(3, claim("b", replaces="a", request="cancel"))

@@ -23,7 +23,14 @@ from shedders.kafka_rebalance.execution.values import (
     OperatorRequests,
     StopKind,
 )
-from shedders.kafka_rebalance.planning.plan import BrokerChange, BrokerFigures, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import (
+    BrokerChange,
+    BrokerFigures,
+    GoalOutcome,
+    GoalSpread,
+    GoalStatus,
+    ReassignmentPlan,
+)
 from shedders.kafka_rebalance.settings import PaceSettings
 from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
 
@@ -139,11 +146,13 @@ def test_it_stops_by_itself_and_says_why(
     name: str, doing: Callable[[Twin], Any], kind: StopKind, expected: str
 ) -> None:
     twin, plan = world(speed=3)
+    repairs = kind is StopKind.URPS
+    plan = replace(plan, request={"mode": "fix-offline" if repairs else "rebalance"})
     ledger = At({4: lambda: doing(twin)})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is kind, end.stop
     assert expected in end.stop.reason
-    assert end.stop.hint
+    assert (end.stop.hint != "", "plan --fix-offline" in end.stop.hint) == (True, repairs)
     assert ledger.events[-1]["kind"] == str(kind)
     keeps_throttles_of_what_is_in_flight(twin, ledger, plan, end)
 
@@ -351,7 +360,9 @@ def test_cancel_takes_back_what_is_under_way_in_its_old_order_and_rollback_undoe
     assert end.stop.kind is StopKind.DONE
     assert {tuple(part.replicas) for part in twin.parts.values()} == {(1, 2)}
     assert {part.leader for part in twin.parts.values()} == {1}
-    assert reverse(plan, twin.layout(), made_at_ms=1).moves == ()
+    twin.parts = {key: part for key, part in twin.parts.items() if key[0] != "t0"}
+    nothing = reverse(plan, twin.layout(), made_at_ms=1)
+    assert (nothing.moves, nothing.remarks) == ((), ("4 moves dropped: topic t0 was deleted",))
 
 
 def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
@@ -372,6 +383,7 @@ def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.DONE
     assert seen == [{"1000"}, {"500"}, set()]
+    assert ledger.recorded().pace == {"throttle_bytes_per_s": None}, "which holds for whoever goes on"
 
 
 REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
@@ -497,25 +509,35 @@ def test_the_end_looks_at_the_purpose_again(
         assert run(twin, plan, PACE, ledger)[0].stop.kind is StopKind.DONE
 
 
-@pytest.mark.parametrize("mode", ["remove-brokers", "demote"])
+@pytest.mark.parametrize("mode", ["remove-brokers", "demote", "fix-offline"])
 @pytest.mark.parametrize("name", ["canary-1", "late"])
 def test_what_may_stay_is_not_unmet(mode: str, name: str) -> None:
     twin, plan = world(speed=60)
     plan = replace(plan, request={"mode": mode, "subjects": [1], "staying_topics": ["canary.*"]})
-    add(twin, name)
+    add(twin, name, dead=mode == "fix-offline")
     stop = run(twin, plan, PACE, Ledger())[0].stop
     assert stop.kind is (StopKind.UNMET if name == "late" else StopKind.DONE)
     assert ("--may-stay 'canary.*'" in stop.hint) == (name == "late")
 
 
-def test_what_a_plan_was_to_leave_is_not_unmet() -> None:
+@pytest.mark.parametrize("mode", ["remove-brokers", "demote", "fix-offline", "remove-log-dirs"])
+def test_what_a_plan_was_to_leave_is_not_unmet_but_what_came_since_is(mode: str) -> None:
     twin, plan = world(speed=60)
-    add(twin, "canary")
+    if mode == "remove-log-dirs":
+        twin.dirs = {(*key, broker): "/b" for key, part in twin.parts.items() for broker in part.replicas}
+    add(twin, "canary", dead=mode == "fix-offline")
     after = BrokerFigures(replicas=1, leaders=1, disk_bytes=None, bytes_in_per_s=None, bytes_out_per_s=None, cpu=None)
     change = BrokerChange(
         id=1, rack=None, alive=True, before=after, after=after, replicas_in=0, replicas_out=0, bytes_in=0, bytes_out=0
     )
-    plan = replace(plan, request={"mode": "remove-brokers", "subjects": [1]}, brokers=(change,))
+    spread = GoalSpread(violations=1, excess=1, low=0, high=1, mean=0, std=0, furthest=1)
+    outcome = GoalOutcome(
+        name="", hard=True, unit="replicas", range_share=0, status=GoalStatus.INFEASIBLE, after=spread
+    )
+    goals = tuple(replace(outcome, name=name) for name in ("offline-replicas", "log-dirs-leave", "rack-awareness"))
+    request = {"mode": mode, "subjects": [1], "log_dirs": [[1, "/a"]] if mode == "remove-log-dirs" else []}
+    plan = replace(plan, request=request, brokers=(change,), goals=goals)
     assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.DONE
-    add(twin, "late")
-    assert run(twin, plan, PACE, Ledger())[0].stop.kind is StopKind.UNMET
+    add(twin, "late", dead=mode == "fix-offline")
+    stop = run(twin, plan, PACE, Ledger())[0].stop
+    assert (stop.kind, "late-0" in stop.reason) == (StopKind.UNMET, True)

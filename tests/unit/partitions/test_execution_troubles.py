@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
 from shedders.kafka_rebalance.cli.execution import as_before, who
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution import overview
+from shedders.kafka_rebalance.execution import overview, session
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import (
     ExecutionLedger,
+    HeartbeatSender,
     Journal,
     StateFolderError,
     folder_of,
@@ -48,7 +49,9 @@ from shedders.kafka_rebalance.planning.plan_files import write_plan
 from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
 from tests.support.partition_twin import At, Ledger, Part, Twin, make_plan, move, run
+from tests.support.waits import wait_until
 from tests.unit.partitions.test_execution_state import FakeTopic
 
 PACE = PaceSettings(throttle_bytes_per_s=1_000, moves_per_broker=2, broker_grace_s=20, urp_grace_s=20, settle_s=3)
@@ -150,6 +153,23 @@ def test_a_rate_that_others_raise_or_lower_stays_until_another_one_is_asked_for(
     assert not [event for event in ledger.events if event["event"] == "remark"]
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_rate_that_others_have_set_is_replaced_by_a_later_executor_if_its_own_was_asked_for(asked: bool) -> None:
+    twin, plan = world()
+    twin.speed_bytes = 6
+    ledger, seen = At({}), list[str]()
+
+    def stop() -> None:
+        twin.configs["broker", "1"].update({RATE: "55"})
+        ledger.runner.interrupt("by me")
+
+    ledger._doing.update({8: stop, 14: lambda: seen.append(twin.configs["broker", "1"][RATE])})
+    assert run(twin, plan, WATCHED, ledger)[0].stop.kind is StopKind.INTERRUPTED
+    ledger.events.append({"event": "begun", "throttle_asked": asked})
+    assert run(twin, plan, WATCHED, ledger)[0].stop.kind is StopKind.DONE
+    assert seen == ["1000" if asked else "55"]
+
+
 def test_settings_that_cannot_be_read_hold_it_and_the_end_says_so() -> None:
     twin, plan = world()
     observe = twin.observe
@@ -222,14 +242,8 @@ class Admin:
             kind = request.resource_type.name.lower()
             answer = self._answers.get((kind, request.name))
             source = f"DYNAMIC_{kind.upper()}_CONFIG"
-            results[kind][request.name] = (
-                {}
-                if answer is None
-                else {
-                    "compression.type": {"value": "zstd", "config_source": source},
-                    **{name: {"value": value, "config_source": source} for name, value in answer.items()},
-                }
-            )
+            now = {} if answer is None else {"compression.type": "zstd", **answer}
+            results[kind][request.name] = {name: {"value": now[name], "config_source": source} for name in now}
         return results
 
 
@@ -262,19 +276,6 @@ def test_the_pace_that_was_asked_for_holds_after_an_end_that_put_throttles_back(
     with pytest.raises(CommandError, match="invalid pace settings"):
         as_before(place, {"moves_per_broker": 0})
     assert set(KEPT) <= set(PaceSettings.model_fields)
-
-
-def test_a_throttle_that_was_changed_while_it_ran_is_the_one_that_holds() -> None:
-    twin, plan = world()
-    ledger = At({})
-    ledger.write("begun", {"executor": "a", "pace": {"throttle_bytes_per_s": 1_000}})
-
-    def ask() -> None:
-        ledger.asked = OperatorRequests(throttle_changed=True, throttle_bytes_per_s=None)
-
-    ledger._doing[4] = ask
-    run(twin, plan, PACE, ledger)
-    assert ledger.recorded().pace == {"throttle_bytes_per_s": None}
 
 
 # --- executors in turn ----------------------------------------------------------------------------------------------------
@@ -318,18 +319,9 @@ def test_a_process_id_of_another_container_means_nothing_here() -> None:
 
 
 def test_a_full_disk_leaves_no_half_of_an_event_and_the_topic_still_learns_of_it(tmp_path: Path) -> None:
-    said: list[dict[str, Any]] = []
-
-    class Topic:
-        def append(self, _: str, values: list[bytes]) -> None:
-            book = StateBook(1)
-            for value in values:
-                book.take(0, value)
-            said.extend(book.book("p").in_order())
-
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    topic, before = FakeTopic(), resource.getrlimit(resource.RLIMIT_FSIZE)
     with Journal(tmp_path) as journal:
-        ledger = ExecutionLedger(journal, Topic(), "p", "a", now_ms=lambda: 1, on_batch=lambda _: None)  # type: ignore[arg-type]
+        ledger = ExecutionLedger(journal, topic, "p", "a", now_ms=lambda: 1, on_batch=lambda _: None)  # type: ignore[arg-type]
         ledger.write("begun", {})
         size = (tmp_path / "journal.jsonl").stat().st_size
         try:
@@ -341,7 +333,66 @@ def test_a_full_disk_leaves_no_half_of_an_event_and_the_topic_still_learns_of_it
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         ledger.write("begun", {})
     assert [entry["event"] for entry in read_journal(tmp_path)] == ["begun", "begun"]
-    assert [(item["n"], item["event"]) for item in said] == [(1, "begun"), (2, "ended"), (3, "begun")]
+    assert [(item["n"], item["event"]) for item in topic.book.book("p").in_order()] == [
+        (1, "begun"),
+        (2, "ended"),
+        (3, "begun"),
+    ]
+
+
+def test_a_topic_that_fails_holds_nothing_up_and_is_created_again_if_others_have_deleted_it(tmp_path: Path) -> None:
+    class Topic:
+        there, failing, tries = False, False, 0
+
+        def append(self, _: str, __: list[bytes]) -> None:
+            self.tries += 1
+            self.failing = not self.there
+            if self.failing:
+                raise KafkaUnavailableError("no such topic")
+
+        def create(self, replication_factor: int) -> None:
+            self.there = replication_factor == 3
+
+    topic: Any = Topic()
+    with Journal(tmp_path) as journal:
+        ledger = ExecutionLedger(journal, topic, "p", "a", now_ms=lambda: 1, on_batch=lambda _: None)
+        for event in ("begun", "stopping"):
+            ledger.write(event, {})
+        assert topic.tries == 1, "each try waits for the time limit of an answer"
+        with HeartbeatSender(topic, "p", b"", every_s=0.01, replication_factor=3):
+            wait_until(lambda: topic.there and not topic.failing)
+        ledger.write("ended", {})
+        assert not ledger._backlog
+
+
+@pytest.mark.parametrize(
+    ("request_", "calls"),
+    [
+        ({"mode": "rebalance"}, []),
+        ({"mode": "remove-brokers", "subjects": [1]}, [("submit", {("s", 0): (2, 3)}), ("elect", (("s", 0),))]),
+        ({"mode": "demote", "subjects": [1]}, [("submit", {("s", 0): (2, 1)}), ("elect", (("s", 0),))]),
+        ({"mode": "demote", "subjects": [2]}, []),
+        ({"mode": "remove-log-dirs", "log_dirs": [[2, "/a"], [3, "/a"]]}, [("move_dirs", {("s", 0, 2): "/c"})]),
+    ],
+)
+def test_the_state_topic_is_kept_off_what_a_plan_empties_or_demotes(
+    request_: dict[str, Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirs = (LogDir(path="/a"), LogDir(path="/b", cordoned=True), LogDir(path="/c"))
+    brokers = tuple(KafkaBroker(id=number, log_dirs=dirs) for number in (1, 2, 3))
+    part = KafkaPartition(partition=0, replicas=(1, 2), leader=1, isr=(1, 2))
+    topics = {"s": KafkaTopic(name="s", partitions=(part,), topic_id="s")}
+    layout = ClusterLayout(cluster_id="twin", brokers=brokers, topics=topics)
+    asked: list[Any] = []
+
+    class Port:
+        def __getattr__(self, name: str) -> Any:
+            return lambda what: asked.append((name, what))
+
+    monkeypatch.setattr(session, "ClusterPort", lambda *_: Port())
+    monkeypatch.setattr(session, "read_layout", lambda *_, **__: layout)
+    session._keep_off(None, replace(world()[1], request=request_), layout, "s")  # type: ignore[arg-type]
+    assert asked == calls
 
 
 def test_state_folders_that_cannot_be_read_are_an_error_with_a_hint(tmp_path: Path) -> None:
