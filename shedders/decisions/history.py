@@ -61,6 +61,7 @@ class DecisionBook:
     def __init__(self, decisions_max: int = 100_000) -> None:
         self._max = decisions_max
         self._decisions: dict[str, DecisionRecord] = {}
+        self._bundles: dict[str, frozenset[str]] = {}
         self._outcomes: dict[str, dict[str, OutcomeRecord]] = {}
         self._operations: dict[str, tuple[str, int]] = {}
         self.junk: Counter[str] = Counter()
@@ -74,11 +75,11 @@ class DecisionBook:
             self.junk[record.reason.value] += 1
         elif isinstance(record, OutcomeRecord):
             # Its decision may be older than what is kept. Strangers may write outcomes of any number of bundles.
-            decision = self._decisions.get(record.decision)
-            if decision is not None and any(entry.bundle == record.bundle for entry in decision.deeds):
+            if record.bundle in self._bundles.get(record.decision, ()):
                 self._outcomes.setdefault(record.decision, {})[record.bundle] = record
         elif record.id not in self._decisions:
             self._decisions[record.id] = record
+            self._bundles[record.id] = frozenset(entry.bundle for entry in record.deeds)
             for place, entry in enumerate(record.deeds):
                 if entry.operation is not None:
                     self._operations.setdefault(entry.operation, (record.id, place))
@@ -135,7 +136,8 @@ class DecisionBook:
 
     def _forget(self, decision_id: str) -> None:
         record = self._decisions.pop(decision_id)
-        self._outcomes.pop(decision_id, None)
+        for held in (self._bundles, self._outcomes):
+            held.pop(decision_id, None)
         for entry in record.deeds:
             if entry.operation is not None and self._operations.get(entry.operation, ("", 0))[0] == decision_id:
                 del self._operations[entry.operation]

@@ -159,13 +159,11 @@ class Running:
             StateChannelError: One cannot start.
         """
         self._log = _log.bound(broker=channel.identity.broker)
-        own = channel.settings.extensions.items()
-        named = {name for name, values in own if _enabled(name, values.get("enabled", True))}
-        named |= set() if channel.settings.http.port is None else {"http"}
-        if missing := sorted(named - {extension.name for extension in self._extensions}):
-            self._log.warning(
-                "extensions.missing", extensions=missing, hint="Pass `extensions=make_installed(settings)`."
-            )
+        port, own = channel.settings.http.port, channel.settings.extensions.get("http", {})
+        is_wanted = port is not None and _enabled("http", own.get("enabled", True))
+        if is_wanted and not any(extension.name == "http" for extension in self._extensions):
+            hint = "Pass `extensions=make_installed(settings)`."
+            self._log.warning("extensions.missing", extensions=["http"], hint=hint)
         for extension in self._extensions:
             self._started.append(extension)
             await self._start(extension, channel)

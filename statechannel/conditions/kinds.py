@@ -455,7 +455,7 @@ def owner_unreachable(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
         f"{many} without service{since}: {all_of(unserved['brokers'])} {verb} not alive{goes_on}",
         since_ms=unserved["since_ms"],
         facts={"is_paused": is_paused},
-        due_to="bundles-unplaced" if unplaced >= unserved["bundles"] else "broker-lost" if is_of_lost else None,
+        due_to="broker-lost" if is_of_lost else "bundles-unplaced" if unplaced >= unserved["bundles"] else None,
         next_step="Start the lost brokers; or, if they are dead, `statechannel repair resume`." if is_paused else None,
     )
 

@@ -147,10 +147,9 @@ class Placer:
         takers = context.members.takers(context.identity.broker, itself=context.accepting)
         if without is not None:
             takers = [broker for broker in takers if broker != without]
-        since_s = (
-            context.now.mono_s - context.members.expiry_s / 2
-        )  # who is silent for longer may be lost a moment later
         own, alive = context.identity.broker, context.members.alive
+        # Who had been silent for half of the time when this broker heard itself may be lost a moment later.
+        since_s = (alive[own].heard_at_s if own in alive else context.now.mono_s) - context.members.expiry_s / 2
         takers = [broker for broker in takers if broker == own or alive[broker].heard_at_s >= since_s] or takers
         decliners = self.decliners(name)
         if not decliners:

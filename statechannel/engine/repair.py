@@ -226,7 +226,8 @@ class Repair:
         chosen = named if finish else None if closing else self._placer.choose(key, without=holder)
         if chosen is None and (left or (not closing and holder is not None and context.is_lost(holder))):
             # Unassigned it would wait for a lookup, which may never come.
-            self._placer.refusal(key)
+            if not closing:
+                self._placer.refusal(key)
             self._look_again_soon()
             return
         lost = context.members.lost.get(holder) if holder is not None else None

@@ -305,7 +305,9 @@ class Actions:
             raise of_outcome(refused, name=name)
         if call.body.dry_run:
             outcome = await self._cluster.lookup(name)
-            would = [f"{outcome.bundle} would be assigned to a broker"] if isinstance(outcome, Unowned) else []
+            would = (
+                [f"{outcome.bundle} would be assigned, if a broker may take it"] if isinstance(outcome, Unowned) else []
+            )
             return ApiAnswer({"dry_run": True, "would": would, **outcomes.to_json(outcome)})
         return await self._act(call, RequestCommand.LOOKUP, {"name": name, "read_only": False}, name)
 

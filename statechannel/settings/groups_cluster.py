@@ -361,8 +361,8 @@ class HttpSettings(SettingsGroup):
     )
     page_topics_s: float = setting(
         15.0,
-        "Time between two reads of decisions, loads and cordons for open pages: once for all. They are read sooner while a "
-        "drain runs, and after a decision.",
+        "Time between two reads of decisions, loads and cordons for open pages: once for all. While a drain runs, "
+        "and after a decision, they are read with every eighth update (`page_each_s`).",
         ge=1,
         le=3_600,
     )

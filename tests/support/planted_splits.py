@@ -17,15 +17,8 @@ class WritesOnInASplit(Gate):
 
 
 @planted("assigned", P.HAS_ON_SPLIT)
-class KnowsNoSplits(BrokerHooks):
-    def __init__(self) -> None:
-        self.serving: dict[str, int] = {}
-
-    async def on_serve(self, bundle: str, generation: int) -> None:
-        self.serving[bundle] = generation
-
-    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        self.serving.pop(bundle, None)
+class KnowsNoSplits(Gate):
+    on_split = BrokerHooks.on_split
 
 
 @planted("split-by-channel", P.STOPS_ONLY_ITS_BUNDLE, P.SERVES, P.TAKES_WRITES)

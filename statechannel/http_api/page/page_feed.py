@@ -41,8 +41,6 @@ _log = SafeLogger(__name__)
 
 UNWATCHED_S: Final = 2.0
 """Without open pages the members are looked at no more often."""
-SOON_S: Final = 2.0
-"""Between two reads of topics at the least, where one of them is known to change."""
 QUIET_S: Final = 1.0
 """Where nothing changes, pages hear no more often that they show what is."""
 _WAITING_MAX: Final = 100_000
@@ -363,7 +361,7 @@ class PageFeed:
 
     def _read_soon(self) -> None:
         """A decision is carried out, or a drain runs: what the topics say of it is not waited for until the next turn."""
-        self._read_due_s = min(self._read_due_s, self._read_began_s + SOON_S)
+        self._read_due_s = min(self._read_due_s, self._read_began_s + 8 * self._settings.page_each_s)
 
     async def _topics_read(self) -> None:
         for name, read in self.topics.items():

@@ -35,8 +35,10 @@ class Told:
 
     def __init__(self) -> None:
         self.broker: str | None = None
+        self.candidates: Sequence[str] = ()
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+        self.candidates = candidates
         return self.broker
 
     def refusal(self, bundle: str) -> NoBroker | None:
@@ -62,6 +64,14 @@ def test_what_a_lost_broker_leaves_goes_to_none_that_is_about_to_be_lost_too() -
     while key.to == "z":
         alone.run(0.1)
     assert (key.to, alone.engine.context.is_lost("y")) == ("a", False)
+
+
+def test_who_hears_nothing_takes_nobody_else_for_silent() -> None:
+    alone, key, result = leader_with_z()
+    alone.deaf = True
+    alone.run(3.5)
+    alone.engine.placer.choose(key)
+    assert result.candidates == ["a", "z"]
 
 
 def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:

@@ -79,7 +79,7 @@ export function act(action, subjects) {
         if (all > 1 && own === turn) say();
       }
     };
-    await Promise.all(Array.from({ length: TOGETHER }, work));
+    await Promise.all(Array.from({ length: dryRun && action === "drain" ? 1 : TOGETHER }, work));  // each reads topics
     if (own !== turn) return;
     answered.replaceChildren(...results(dryRun, all, done, refused, queue.length));
     if (dryRun) passed = done.map(([subject]) => subject);

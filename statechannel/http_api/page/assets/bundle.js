@@ -84,8 +84,9 @@ function parts(found) {
     if (past === null) fact("generation", String(row.generation ?? "-"));
     if (row.operation) fact("operation", el("span", row.operation, "k"));
   }
-  const actions = !row ? [] : row.state === "Unassigned" ? ["assign"] : ["transfer", "unload", "split"], key = [found.bundle, mayAct(), actions, past === null].join();
+  const actions = !row ? [] : row.state === "Unassigned" ? ["assign"] : ["transfer", "unload", "split"], key = [found.bundle, actions, past === null].join(), may = mayAct();
   if (card?.key !== key) card = { key, answer: el("div") };
+  if (card.may !== may) [card.may, card.tools] = [may, null];
   card.tools ??= toolsOf(found.bundle, actions, card.answer);
   const { tools, answer } = card;
   const made = [facts, tools, answer, el("h3", "Timeline, the newest first")];

@@ -193,6 +193,7 @@ function drawNow() {
   if (hadNews === hasNews()) return;
   hadNews = !hadNews;
   if (past === null) sections.drawBrokers(shown.brokers ?? [], shown.head?.mean ?? 0);  // no actions of a page without news
+  followBundle(shown.head?.place, true);
   tables.drawTools();
 }
 setInterval(() => {
