@@ -45,7 +45,7 @@ def keep(folder: Path) -> None:
     pictures = {"churn": (folder / "churn.svg").read_bytes()}
     for name, others in PICTURES.items():
         outcomes = [_outcome(folder, name, one) for one in (comparison.against, *others)]
-        pictures[name] = scenario_picture(outcomes, title=name).of("svg")
+        pictures[name] = scenario_picture(outcomes, title=name).svg().encode()
     # All is there: nothing is written of a folder that lacks something.
     PAGE.write_text(text)
     for name, content in pictures.items():
