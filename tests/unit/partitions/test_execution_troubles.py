@@ -1,7 +1,7 @@
 """What goes wrong around an execution: executors in turn, full disks, settings that cannot be read, plans changed by hand."""
 
 import resource
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -343,7 +343,7 @@ def test_a_topic_that_fails_holds_nothing_up_and_is_created_again_with_all_if_ot
     class Topic(FakeTopic):
         there, was_missing, tries = False, False, 0
 
-        def append(self, plan_id: str, values: Iterable[bytes]) -> None:
+        def append(self, plan_id: str, values: list[bytes]) -> None:
             self.tries += 1
             self.failing = not self.there
             if self.failing:
