@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.planning.plan import LogDirMove, PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
-
 SHOWN: Final = 3
+_AGAIN_S: Final = 0.5
 _AGAIN: Final = "Make a new plan with `statechannel partitions plan`."
 
 
@@ -125,30 +125,22 @@ def _directories(moves: Iterable[LogDirMove], layout: ClusterLayout) -> Iterator
         if why:
             text = f"log directory {move.after} of broker {move.broker} {why}"
             unusable[text] = unusable.get(text, 0) + 1
-    for text, number in unusable.items():
-        yield ExecutionFinding(
-            check="log-dirs", text=f"{text} ({number} replicas are to go there)", refused=True, hint=_AGAIN
-        )
+    for why, number in unusable.items():
+        text = f"{why} ({number} replicas are to go there)"
+        yield ExecutionFinding(check="log-dirs", text=text, refused=True, hint=_AGAIN)
 
 
 def _other_cluster(plan: ReassignmentPlan, layout: ClusterLayout) -> ExecutionFinding:
-    return ExecutionFinding(
-        check="cluster",
-        text=f"the plan is for cluster {plan.cluster_id}, this is {layout.cluster_id}",
-        refused=True,
-        hint="Check --bootstrap-servers.",
-    )
+    text = f"the plan is for cluster {plan.cluster_id}, this is {layout.cluster_id}"
+    return ExecutionFinding(check="cluster", text=text, refused=True, hint="Check --bootstrap-servers.")
 
 
 def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionFinding]:
+    hint = "Check the plan with `statechannel partitions show`; --accept-unmet executes it anyway."
     for goal in plan.infeasible:
         text = f"hard goal {goal.name} is {goal.status} at the end of the plan"
-        yield ExecutionFinding(
-            check="goals",
-            text=f"{text}: {goal.witness}" if goal.witness else text,
-            refused=not accept_unmet,
-            hint="Check the plan with `statechannel partitions show`; --accept-unmet executes it anyway.",
-        )
+        text += f": {goal.witness}" if goal.witness else ""
+        yield ExecutionFinding(check="goals", text=text, refused=not accept_unmet, hint=hint)
 
 
 def _partitions(
@@ -159,21 +151,15 @@ def _partitions(
         text = f"the cluster has changed since the plan was made: {text}"
         yield ExecutionFinding(check="layout", text=text, refused=refused, hint=_AGAIN if refused else "")
     elif not begun and layout.fingerprint() != plan.layout:
-        yield ExecutionFinding(
-            check="layout",
-            text="partitions outside of the plan have changed since it was made, so its goals may be met less well",
-        )
+        text = "partitions outside of the plan have changed since it was made, so its goals may be met less well"
+        yield ExecutionFinding(check="layout", text=text)
 
 
 def _brokers(needed: Iterable[int], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     away = sorted(set(needed) - {broker.id for broker in layout.brokers if broker.alive})
     if away:
-        yield ExecutionFinding(
-            check="brokers",
-            text=f"brokers that the plan needs are not alive: {', '.join(map(str, away))}",
-            refused=True,
-            hint=f"Start them, or: {_AGAIN}",
-        )
+        text = f"brokers that the plan needs are not alive: {', '.join(map(str, away))}"
+        yield ExecutionFinding(check="brokers", text=text, refused=True, hint=f"Start them, or: {_AGAIN}")
 
 
 def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
@@ -184,12 +170,9 @@ def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
         if partition.in_motion and (topic.name, partition.partition) not in planned
     ]
     if foreign:
-        yield ExecutionFinding(
-            check="reassignments",
-            text=f"another reassignment is in progress: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)",
-            refused=True,
-            hint="Wait for its end, or cancel it with the tool that started it.",
-        )
+        text = f"another reassignment is in progress: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)"
+        hint = "Wait for its end, or cancel it with the tool that started it."
+        yield ExecutionFinding(check="reassignments", text=text, refused=True, hint=hint)
 
 
 def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
@@ -202,25 +185,18 @@ def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iter
         elif not partition.in_motion and (why := unsafe(partition, move.after, topic.min_isr)):
             later.append(f"{named(move.key)}: {why}")
     if never:
-        yield ExecutionFinding(
-            check="min-isr",
-            text=f"fewer replicas than min.insync.replicas: {'; '.join(never[:SHOWN])} ({len(never)} partitions)",
-            refused=True,
-            hint="Lower min.insync.replicas of these topics first, or keep more replicas.",
-        )
+        text = f"fewer replicas than min.insync.replicas: {'; '.join(never[:SHOWN])} ({len(never)} partitions)"
+        hint = "Lower min.insync.replicas of these topics first, or keep more replicas."
+        yield ExecutionFinding(check="min-isr", text=text, refused=True, hint=hint)
     if later:
-        yield ExecutionFinding(
-            check="min-isr",
-            text=f"{len(later)} partitions must wait until they are in sync: {'; '.join(later[:SHOWN])}",
-        )
+        text = f"{len(later)} partitions must wait until they are in sync: {'; '.join(later[:SHOWN])}"
+        yield ExecutionFinding(check="min-isr", text=text)
 
 
 def _cordons(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     if cordon := cordon_hint(plan, layout):
-        yield ExecutionFinding(
-            check="cordons",
-            text=f"topics may be created meanwhile; where they may not go there, cordon first: {cordon}",
-        )
+        text = f"topics may be created meanwhile; where they may not go there, cordon first: {cordon}"
+        yield ExecutionFinding(check="cordons", text=text)
 
 
 def _written(
@@ -245,9 +221,6 @@ def _written(
             text = f"on broker {broker}, {rate(least)} are written and replicated of partitions that may move together"
             text += f": with a throttle of {rate(pace.throttle_bytes_per_s)} copies may never end"
             yield ExecutionFinding(check="throttle", text=text, hint="Use a higher --throttle.")
-
-
-_AGAIN_S: Final = 0.5
 
 
 def settled_layout(

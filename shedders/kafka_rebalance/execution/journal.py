@@ -20,8 +20,8 @@ from typing import Any, Final
 import orjson
 
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PartitionsError, PlanUnknownError
-from shedders.kafka_rebalance.execution.state_topic import StateTopic, record
-from shedders.kafka_rebalance.execution.values import OperatorRequests
+from shedders.kafka_rebalance.execution.state_topic import StateTopic, lacking, record
+from shedders.kafka_rebalance.execution.values import ExecutionEvent, OperatorRequests
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaAdapterError
 
@@ -197,6 +197,7 @@ class ExecutionLedger:
 
     Args:
         on_batch: Called before a batch is recorded, for rollback files.
+        on_new_topic: Called after the topic was created, before all events are written to it.
     """
 
     def __init__(
@@ -208,10 +209,11 @@ class ExecutionLedger:
         *,
         now_ms: Callable[[], int],
         on_batch: Callable[[Mapping[str, Any]], None],
+        on_new_topic: Callable[[], None] = lambda: None,
     ) -> None:
         self._journal, self._topic = journal, topic
         self._plan_id, self._executor = plan_id, executor
-        self._now_ms, self._on_batch = now_ms, on_batch
+        self._now_ms, self._on_batch, self._on_new_topic = now_ms, on_batch, on_new_topic
         self._number = max((int(event["n"]) for event in journal.events), default=0)
         self._backlog: list[dict[str, Any]] = []
         self._heard = OperatorRequests()
@@ -226,11 +228,11 @@ class ExecutionLedger:
             self._journal.append(whole)
         finally:  # on a full disk, the topic is the only place that records the end
             self._backlog.append(whole)
+            self._topic.failing &= event != ExecutionEvent.ENDED  # the last try
             self.flush()
 
     def flush(self) -> None:
         """Send events to the topic that it has not accepted yet; while it fails, heartbeats find out when it no longer does."""
-        del self._backlog[:-BACKLOG_MAX]
         while self._backlog and not self._topic.failing:
             part = self._backlog[:EVENTS_AT_ONCE]
             try:
@@ -238,16 +240,21 @@ class ExecutionLedger:
                     self._plan_id, [record("events", self._plan_id, executor=self._executor, events=part)]
                 )
             except KafkaAdapterError:
-                return
+                break
             del self._backlog[: len(part)]
+        del self._backlog[:-BACKLOG_MAX]
 
     def publish(self, events: list[dict[str, Any]]) -> None:
         """Queue events that the journal has and the topic lacks."""
-        self._backlog = [*events, *self._backlog]
+        self._backlog = [*events, *lacking(self._backlog, events)]
         self.flush()
 
     def read_requests(self) -> tuple[OperatorRequests, str]:
         """Requests of operators, and the executor that has taken over, if any; the last ones while the topic cannot be read."""
+        if self._topic.was_missing and not self._topic.failing:
+            with suppress(StateChannelError):  # tried again with the next observation
+                self._on_new_topic()
+                self.publish(self._journal.events)
         try:
             book = self._topic.read()
         except KafkaAdapterError:

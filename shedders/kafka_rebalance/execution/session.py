@@ -161,7 +161,8 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             hint="Use the host that began it, or its state folder with --state DIR.",
         )
     else:
-        ids = list(dict.fromkeys((*plan_ids(place.root), *(book.plans if book is not None else ()))))
+        there = () if book is None else (other for other, each in book.plans.items() if each.of)
+        ids = list(dict.fromkeys((*plan_ids(place.root), *there)))
         raise PlanUnknownError(
             f"plan {plan_id} not found",
             hint=f"Known plans: {', '.join(ids[:SHOWN])}; or use --state DIR."
@@ -217,8 +218,7 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        exists = topic.exists()
-        past = history_of(place, plan.id, topic.read() if exists else None)
+        past = history_of(place, plan.id, topic.read() if topic.exists() else None)
         cancels = request is ExecutionRequest.CANCEL
 
         def check() -> ClusterLayout:
@@ -234,8 +234,6 @@ def execute(
 
         layout = check()
         topic.create(settings.replication_factor)
-        if not exists:
-            _keep_off(admin, plan, layout, topic.name)
         _require_same_plan(plan, folder, topic.read().book(plan.id))
         waited = _claim(topic, plan.id, executor, request, wait, pace.executor_away_s)
         stack.callback(_leave, topic, plan.id, executor)
@@ -247,15 +245,14 @@ def execute(
         # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
         topic_events = of_topic.in_order()
-        in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
         for event in lacking(topic_events, journal.events):
             journal.append(event)
-        on_batch = partial(_write_rollback, plan, folder)
-        ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
-        if not in_full:
-            topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
+        on_batch, fill = partial(_write_rollback, plan, folder), partial(_fill, topic, admin, plan)
+        ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch, on_new_topic=fill)
+        if of_topic.plan_bytes() is None:
+            fill()
         ledger.publish(lacking(journal.events, topic_events))
         kept = {} if cancels else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         facts = {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(request), **kept}
@@ -268,14 +265,25 @@ def execute(
         return runner.run()
 
 
-def _keep_off(admin: KafkaAdminClient, plan: ReassignmentPlan, layout: ClusterLayout, name: str) -> None:
+def _fill(topic: StateTopic, admin: KafkaAdminClient, plan: ReassignmentPlan) -> None:
+    """Write the plan into a topic that lacks it."""
+    if topic.was_missing:
+        _keep_off(admin, plan, topic.name)
+    topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
+    topic.was_missing = False
+
+
+def _keep_off(admin: KafkaAdminClient, plan: ReassignmentPlan, name: str) -> None:
     """Move a state topic that was just created off what the plan empties or demotes; Kafka may have placed it there."""
     port = ClusterPort(admin, replace(plan, moves=(), dir_moves=()), {})
     leaving, dirs, key = leaving_brokers(plan), emptied_dirs(plan), (name, 0)
-    now = read_layout(admin, now_ms=0).topics[name].partitions[0].replicas
+    layout = read_layout(admin, now_ms=0)
+    now = layout.topics[name].partitions[0].replicas if name in layout.topics else ()
     alive = [broker for broker in layout.brokers if broker.alive]
-    target = [broker for broker in (*now, *(each.id for each in alive if each.id not in now)) if broker not in leaving]
-    target = sorted(target[: len(now)], key=demoted_brokers(plan).__contains__)
+    free = [broker for broker in (*now, *(each.id for each in alive)) if broker not in leaving]
+    is_demoted = demoted_brokers(plan).__contains__
+    leaders = sorted(free, key=is_demoted)[:1]
+    target = sorted([*dict.fromkeys((*leaders, *free))][: len(now)], key=is_demoted)
     if target and target != [*now]:
         port.submit({key: tuple(target)})
         port.elect((key,))

@@ -42,6 +42,10 @@ _ENTRY_BYTES: Final = 500
 """A part, an event or a plan takes about so much beside its own bytes."""
 
 
+_Name = Annotated[str, Field(max_length=300)]
+"""Not counted among the bytes that are held."""
+
+
 class _Event(BaseModel):
     """An event of an execution. What it is checked for is all that its fold uses; other fields are kept as they are."""
 
@@ -49,7 +53,7 @@ class _Event(BaseModel):
     n: Amount
     event: str
     at_ms: Amount = 0
-    executor: str = ""
+    executor: _Name = ""
 
 
 _Pace = dict[str, Any]
@@ -95,14 +99,14 @@ class TopicRecord(BaseModel):
     part: Amount = 0
     of: Annotated[int, Field(ge=1, le=_PARTS_MAX)] = 1
     data: Annotated[str, AfterValidator(_encoded)] = ""
-    executor: str = ""
+    executor: _Name = ""
     events: list[Annotated[dict[str, Any], AfterValidator(_checked)]] = []
-    host: str = ""
+    host: _Name = ""
     pid: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    replaces: str = ""
+    replaces: _Name = ""
     request: Annotated[ExecutionRequest | None, Field(alias="wish", strict=False)] = None
     throttle: Amount | None = None
-    by: str = ""
+    by: _Name = ""
 
 
 class JunkRecord(StrEnum):
@@ -248,8 +252,9 @@ class StateBook:
         if holder is not None and holder.executor not in {record.executor, record.replaces}:
             return
         if self.holder is None or self.holder.executor != record.executor:
-            request = record.request or ExecutionRequest.GO
-            self._book(record.plan).asked = OperatorRequests(request=request, by=record.executor)
+            book = self._book(record.plan)
+            if record.kind == "claim" or book.asked == OperatorRequests():  # a heartbeat revokes no request
+                book.asked = OperatorRequests(request=record.request or ExecutionRequest.GO, by=record.executor)
             self.holder = Holder(record.executor, record.plan, record.host, record.pid, at_ms)
         self.holder.seen_at_ms = at_ms
 
@@ -325,6 +330,7 @@ class StateTopic:
 
     Attributes:
         failing: Whether the last append failed; each one takes up to `timeout_s` then.
+        was_missing: Whether the topic was to be created, so that it lacks all that was written before.
     """
 
     def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
@@ -334,7 +340,7 @@ class StateTopic:
         self._writer: BlockingWriter | None = None
         self._opening = threading.Lock()
         self._next = 0
-        self.failing = False
+        self.failing = self.was_missing = False
         self.book = StateBook(round(away_s * 1_000))
 
     def __enter__(self) -> Self:
@@ -355,6 +361,7 @@ class StateTopic:
         return True
 
     def create(self, replication_factor: int) -> None:
+        self.was_missing |= not self.exists()
         open_topics(
             self._settings,
             self._topic,

@@ -62,13 +62,9 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_one_executor_on_a_machine(tmp_path: Path) -> None:
-    with cluster_lock(tmp_path, "a/b"):
-        with cluster_lock(tmp_path, "other"):
-            pass
-        with (
-            pytest.raises(ExecutionRefusedError, match="another executor of this machine"),
-            cluster_lock(tmp_path, "a/b"),
-        ):
+    with cluster_lock(tmp_path, "a/b"), cluster_lock(tmp_path, "other"):
+        assert (tmp_path / "other.lock").exists()
+        with pytest.raises(ExecutionRefusedError, match="another executor of"), cluster_lock(tmp_path, "a/b"):
             pass
     with cluster_lock(tmp_path, "a/b"):
         pass
@@ -149,12 +145,14 @@ def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() ->
     book.take(0, claim("a"))
     book.take(1, record("control", "p", wish="pause", by="me"))
     book.take(2, record("control", "p", throttle=5, by="you"))
-    book.take(2, record("beat", "p", executor="a", host="h", pid=1))
+    beat = record("beat", "p", executor="a", host="h", pid=1, wish="go")
+    book.take(2, beat)
     asked = book.book("p").asked
     assert (asked.request, asked.throttle_changed, asked.throttle_bytes_per_s) == (ExecutionRequest.PAUSE, True, 5)
-    book.take(3, claim("b", replaces="a", request="cancel"))
-    asked = book.book("p").asked
-    assert (asked.request, asked.throttle_changed) == (ExecutionRequest.CANCEL, False)
+    for value in (claim("b", replaces="a", request="cancel"), record("leave", "p", executor="b"), beat):
+        book.take(3, value)
+    asked = OperatorRequests(request=ExecutionRequest.CANCEL, by="b")
+    assert (book.holder and book.holder.executor, book.book("p").asked) == ("a", asked), "a beat revokes no cancel"
 
 
 def test_a_large_plan_goes_through_the_topic_in_parts() -> None:
@@ -199,11 +197,12 @@ def test_a_plan_that_cannot_be_unpacked_is_refused_with_the_reason(
 def test_what_is_no_record_is_passed_over() -> None:
     book = StateBook(AWAY_MS)
     other = record("plan", "p", part=0, of=1, data="a"), record("fly", "p"), b'{"v":2,"kind":"beat"}'
-    for value in (None, b"", b"{", b"[]", record("control", "p", wish="nonsense"), *other):
+    long = record("control", "p", wish="pause", by="x" * 301)
+    for value in (None, b"", b"{", b"[]", record("control", "p", wish="nonsense"), long, *other):
         book.take(1, value)
     assert book.holder is None
     assert book.book("p").asked == OperatorRequests()
-    assert book.junk == {JunkRecord.NOT_JSON: 3, JunkRecord.NOT_A_RECORD: 4, JunkRecord.OTHER_VERSION: 1}
+    assert book.junk == {JunkRecord.NOT_JSON: 3, JunkRecord.NOT_A_RECORD: 5, JunkRecord.OTHER_VERSION: 1}
 
 
 def test_an_executor_with_a_time_from_the_future_is_succeeded_as_any_other() -> None:
