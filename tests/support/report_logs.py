@@ -194,3 +194,14 @@ def hostile() -> LogMaker:
 def hash_free(text: str) -> int:
     """A number by the text that is the same in every process."""
     return sum(text.encode())
+
+
+def log_of_two(later_ms: int, *, vouched: bool) -> LogMaker:
+    """A bundle is assigned, and later, perhaps after a heartbeat, one of another namespace."""
+    log = LogMaker()
+    log.assign(log.namespace("t/n", 1)[0], "b1")
+    log.now_ms += later_ms
+    if vouched:
+        log.beat("b1")
+    log.assign(log.namespace("t/m", 1)[0], "b1")
+    return log

@@ -28,7 +28,7 @@ from statechannel.broker.observe.replica_digest import dump_lines
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
 from tests.support.replica_server import copy_of
-from tests.support.report_logs import LogMaker
+from tests.support.report_logs import log_of_two
 from tests.twin import loggen
 from tests.twin.wire import Line
 from tests.unit.audit.test_story import BUNDLE, Log
@@ -276,13 +276,7 @@ def test_a_dump_that_equals_the_log_says_that_the_difference_is_gone(tmp_path: P
 
 @pytest.mark.parametrize("vouched", [True, False])
 def test_places_of_a_cleaned_log_are_read_as_far_as_a_heartbeat_vouches_for_them(vouched: bool, tmp_path: Path) -> None:
-    log = LogMaker()
-    bundle = log.namespace("t/n", 1)[0]
-    log.assign(bundle, "b1")
-    log.now_ms += 2 * LAG_MS
-    if vouched:
-        log.beat("b1")
-    log.assign(log.namespace("t/m", 1)[0], "b1")
+    log = log_of_two(2 * LAG_MS, vouched=vouched)
     last = len(log.records) - 1
     words = []
     for applied in (0, last, last + 1):

@@ -10,7 +10,7 @@ from statechannel.audit.views import LogViews, NotInLogError, read_views
 from statechannel.protocol.bundle import named_topic_hash, partition_of
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead, Topic
-from tests.support.report_logs import LogMaker
+from tests.support.report_logs import LogMaker, log_of_two
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "channel-record"
 LAG_MS = 3_600_000
@@ -91,13 +91,7 @@ def test_times_are_by_partition_and_an_empty_one_has_none(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("vouched", "tentative"), [(True, False), (False, True)])
 def test_a_cleaned_log_without_a_heartbeat_is_tentative(tmp_path: Path, vouched: bool, tentative: bool) -> None:
-    log = LogMaker()
-    bundle = log.namespace("t/n", 1)[0]
-    log.assign(bundle, "b1")
-    log.now_ms += 2 * LAG_MS
-    if vouched:
-        log.beat("b1")
-    log.assign(log.namespace("t/m", 1)[0], "b1")
+    log = log_of_two(2 * LAG_MS, vouched=vouched)
     log.records = [record for record in log.records if record.offset != 1]
     path = tmp_path / "log.jsonl"
     end = log.records[-1].offset + 1

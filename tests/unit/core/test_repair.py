@@ -33,9 +33,8 @@ def test_a_pause_says_when_it_ends_by_itself() -> None:
 class Told:
     """Places every bundle where the test says."""
 
-    def __init__(self) -> None:
-        self.broker: str | None = None
-        self.candidates: Sequence[str] = ()
+    broker: str | None = "z"
+    candidates: Sequence[str] = ()
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
         self.candidates = candidates
@@ -50,7 +49,6 @@ def leader_with_z() -> tuple[LoneEngine, KeyState, Told]:
     alone, result = leader(), Told()
     alone.engine.placer.placement = result
     alone.hear("z")
-    result.broker = "z"
     alone.ask(Lookup(BUNDLE.decode(), 1.0), lambda _: None)
     (key,) = alone.engine.replicas[0].view.live()
     return alone, key, result
