@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from loaddata.model.broker_load import (
     BrokerLoad,
@@ -70,11 +71,11 @@ class LocalLoad:
         self.measured_s = now_s
         return self.load
 
-    def _named(self, bundles: Mapping[str, MeasuredBundle]) -> dict[str, MeasuredBundle]:
+    def _named(self, bundles: Mapping[Any, MeasuredBundle]) -> dict[str, MeasuredBundle]:
         named = {
             name: bundle
             for name, bundle in bundles.items()
-            if type(name) is str and is_bundle(name) and isinstance(getattr(bundle, "stats", None), BundleStats)
+            if isinstance(name, str) and is_bundle(name) and isinstance(getattr(bundle, "stats", None), BundleStats)
         }
         self.dropped["bundle-name"] += len(bundles) - len(named)
         if len(named) > self.bundles_max:

@@ -212,7 +212,7 @@ def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSe
             hint="What Spark wrote above says why: see --conf, memory, and Java. If it wrote nothing, its JVM was killed.",
             exit_code=ExitCode.SPARK_FAILED,
         ) from error
-    # Where the JVM is killed both print tracebacks; whoever runs the query says what ended it.
+    # When the JVM is killed, the accumulator server and Py4J print tracebacks; the job reports the cause itself.
     counters: Any = session.sparkContext._accumulatorServer  # noqa: SLF001
     counters.handle_error = lambda *_: None
     logging.getLogger().addFilter(_is_not_py4j)

@@ -293,10 +293,8 @@ def kafka_refuses(facts: Facts, _: ConditionLimits) -> Iterator[Detection]:
     for row, refused in _lately(facts, "refused", LATELY_MS):
         times = "once" if refused["times"] == 1 else f"{refused['times']} times"
         hint = LIMIT_HINTS.get(refused["reason"], f"Look at the log of {row['broker']}.")
-        message, since_ms = (
-            f"Kafka refuses records of {row['broker']}: {refused['message']} ({times})",
-            refused["since_ms"],
-        )
+        message = f"Kafka refuses records of {row['broker']}: {refused['message']} ({times})"
+        since_ms = refused["since_ms"]
         brief, step = f", since {moment(since_ms)}", hint[0].upper() + hint[1:]
         yield Detection(message, row["broker"], since_ms, brief, next_step=step)
 

@@ -148,7 +148,7 @@ class Placer:
         if without is not None:
             takers = [broker for broker in takers if broker != without]
         own, alive = context.identity.broker, context.members.alive
-        # Who had been silent for half of the time when this broker heard itself may be lost a moment later.
+        # A broker without a heartbeat for half of the expiry, counted from this broker's own newest one, may expire next.
         since_s = (alive[own].heard_at_s if own in alive else context.now.mono_s) - context.members.expiry_s / 2
         takers = [broker for broker in takers if broker == own or alive[broker].heard_at_s >= since_s] or takers
         decliners = self.decliners(name)

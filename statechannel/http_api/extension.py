@@ -58,9 +58,8 @@ def make(settings: Settings, values: Mapping[str, Any]) -> HttpExtension | None:
     if settings.http.port is None:
         return None
     require_extra(settings.http)
-    import_module(
-        "statechannel.http_api.serving"
-    )  # takes long: in `start` the member's loop would be blocked meanwhile
+    # Its import takes a second: in `start` it would block the member's event loop.
+    import_module("statechannel.http_api.serving")
     return HttpExtension(settings)
 
 

@@ -370,7 +370,7 @@ def resume(
         kept["throttle_bytes_per_s"] = asked["throttle"]
     place = as_before(place, kept)
     remains = None if asked else place.settings.pace.throttle_bytes_per_s
-    note = "" if remains is None else f"the throttle remains {rate(remains)}, where others have not set another"
+    note = "" if remains is None else f"the throttle remains {rate(remains)}, except where another tool set its own"
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet, begins=note), output)
 
 

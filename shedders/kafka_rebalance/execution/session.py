@@ -161,8 +161,8 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             hint="Use the host that began it, or its state folder with --state DIR.",
         )
     else:
-        there = () if book is None else (other for other, each in book.plans.items() if each.of)
-        ids = list(dict.fromkeys((*plan_ids(place.root), *there)))
+        in_topic = () if book is None else (other for other, each in book.plans.items() if each.of)
+        ids = list(dict.fromkeys((*plan_ids(place.root), *in_topic)))
         raise PlanUnknownError(
             f"plan {plan_id} not found",
             hint=f"Known plans: {', '.join(ids[:SHOWN])}; or use --state DIR."

@@ -217,11 +217,11 @@ class StateBook:
         book.records += 1
         return book
 
-    def _hold(self, book: PlanBook, shelf: dict[Any, Any], name: object, entry: bytes) -> bool:
-        """Put something into a book; False: there is no room."""
-        more = len(entry) - len(shelf[name]) if name in shelf else len(entry) + _ENTRY_BYTES
+    def _hold(self, book: PlanBook, entries: dict[Any, Any], name: object, entry: bytes) -> bool:
+        """Add or replace an entry of a plan; False: the plan has reached the limit, and nothing changes."""
+        more = len(entry) - len(entries[name]) if name in entries else len(entry) + _ENTRY_BYTES
         if has_room := book.held_bytes + more <= HELD_BYTES_MAX:
-            shelf[name] = entry
+            entries[name] = entry
             book.held_bytes += more
             self._held_bytes += more
         return has_room

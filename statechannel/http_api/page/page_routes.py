@@ -273,7 +273,7 @@ class PageReads:
         """A bundle or the bundle of a topic: what it is, and its newest changes."""
         name, journal = call.query.name, self._feed.view.journal
         outcome = await self._cluster.lookup(name)
-        bundle = name if is_bundle(name) else str(getattr(outcome, "bundle", ""))
+        bundle = name if is_bundle(name) else getattr(outcome, "bundle", None) or ""
         parts = parse_key(bundle.encode())
         row = None if parts is None else await self._cluster.bundle(bundle)
         steps = [] if parts is None else journal.of_bundle(parts.namespace, parts.lower, parts.upper, HISTORY_MAX)
